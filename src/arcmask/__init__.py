@@ -1,0 +1,24 @@
+"""Predictive feedback for masked diffusion language models, along the sphere on which their embeddings live.
+
+`import arcmask` is light: what needs torch is imported when it is first used.
+"""
+
+import importlib
+from importlib.metadata import version
+from typing import Any
+
+__version__ = version("arcmask")
+
+_MODULES = ("candidates", "errors", "feedback", "sphere")
+
+__all__ = ["__version__", *_MODULES]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"arcmask.{name}")
+    raise AttributeError(f"module 'arcmask' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,94 @@
+"""What is kept of a prediction: the top-k ids, their probabilities, and the entropy of the whole distribution.
+
+Knows logits, not models. Rows are read once, in blocks that stay in the processor's cache, so that beside the logits
+themselves nothing of size (M, V) ever exists. Nothing here carries a gradient: a prediction that is fed back is data.
+
+Shapes: M rows (masked positions), V vocabulary, K candidates.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from arcmask.errors import ArcmaskError
+
+# A row's maximum is found per chunk of this many logits: the k largest logits lie in the k chunks of largest maximum.
+_CHUNK = 64
+# Logits in a block. On a CPU a block and its exponentials share the cache; a GPU wants fewer, larger launches.
+_CPU_BLOCK = 1 << 20
+_GPU_BLOCK = 1 << 25
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The top-k of each row: ids (M, K) by falling probability, probs (M, K) that sum to one, entropy (M,) in nats."""
+
+    ids: Tensor
+    probs: Tensor
+    entropy: Tensor
+
+    def __len__(self) -> int:
+        return self.ids.shape[0]
+
+
+@torch.no_grad()
+def top_candidates(logits: Tensor, k: int, *, rows: Tensor | None = None, exclude: int | None = None) -> Candidates:
+    """(N, V) -> the candidates of every row, or of the M `rows` (indices) that are asked for.
+
+    `exclude` is an id that gets no probability (the mask's own, which a denoiser must never predict). Logits may be
+    -inf; entropy and probabilities are computed in float32, or in float64 for float64 logits.
+    """
+    if logits.ndim != 2:
+        raise ArcmaskError(f"logits must have the shape (M, V), but they have {tuple(logits.shape)}")
+    vocabulary = logits.shape[1]
+    if not 1 <= k <= vocabulary:
+        raise ArcmaskError(f"top_k is {k}, but must lie between 1 and the vocabulary's size, {vocabulary}")
+    count = logits.shape[0] if rows is None else rows.shape[0]
+    dtype = torch.promote_types(logits.dtype, torch.float32)
+    ids = torch.empty(count, k, dtype=torch.long, device=logits.device)
+    probs = torch.empty(count, k, dtype=dtype, device=logits.device)
+    entropy = torch.empty(count, dtype=dtype, device=logits.device)
+
+    block_size = _CPU_BLOCK if logits.device.type == "cpu" else _GPU_BLOCK
+    height = min(max(1, block_size // vocabulary), max(1, count))
+    block_buffer = torch.empty(height, vocabulary, dtype=dtype, device=logits.device)
+    exp_buffer = torch.empty_like(block_buffer)
+    for start in range(0, count, height):
+        stop = min(start + height, count)
+        block = block_buffer[: stop - start]
+        block.copy_(logits[start:stop] if rows is None else logits[rows[start:stop]])
+        if exclude is not None:
+            block[:, exclude] = -torch.inf
+        top, ids[start:stop] = _top_k(block, k)
+        entropy[start:stop] = _entropy(block, top[:, :1], exp_buffer[: stop - start])
+        probs[start:stop] = torch.softmax(top, dim=-1)
+    return Candidates(ids=ids, probs=probs, entropy=entropy)
+
+
+def _top_k(block: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Exact top-k of each row, by way of the maxima of its chunks."""
+    height, vocabulary = block.shape
+    chunks = vocabulary // _CHUNK
+    if chunks < 2 * k:
+        top = block.topk(k)
+        return top.values, top.indices
+    maxima = block[:, : chunks * _CHUNK].unflatten(1, (chunks, _CHUNK)).amax(-1)
+    first = maxima.topk(k).indices * _CHUNK
+    offsets = torch.arange(_CHUNK, device=block.device)
+    ids = (first.unsqueeze(-1) + offsets).flatten(1)
+    tail = torch.arange(chunks * _CHUNK, vocabulary, device=block.device).expand(height, -1)
+    ids = torch.cat([ids, tail], dim=1)
+    top = block.gather(1, ids).topk(k)
+    return top.values, ids.gather(1, top.indices)
+
+
+def _entropy(block: Tensor, largest: Tensor, exps: Tensor) -> Tensor:
+    """Entropy of each row's softmax, log Z - sum(x exp(x)) / Z with x = logit - max; `block` is overwritten."""
+    # exp(-1000) is exactly 0, and 0 * -1000 is 0 where 0 * -inf would be NaN.
+    shifted = block.sub_(largest).clamp_(min=-1000.0)
+    torch.exp(shifted, out=exps)
+    total = exps.sum(-1)
+    weighted = shifted.mul_(exps).sum(-1)
+    # Rounding can leave a peaked row a hair below zero.
+    return (total.log() - weighted / total).clamp_min_(0.0)

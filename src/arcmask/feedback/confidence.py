@@ -1,0 +1,73 @@
+"""From entropy to weight: how far a masked position moves towards its prediction (the paper's lambda).
+
+Knows entropies and three numbers. The weight is scale * sigmoid(steepness * (-entropy - centre)) (Eq. 1), with all
+three learned, or one fixed number.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from arcmask.errors import ArcmaskError
+
+
+class Confidence(nn.Module):
+    """Entropy (M,) in nats -> weight (M,).
+
+    Learned in a form that cannot leave its range: scale in (0, 1) through a logit, steepness above 0 and centre below
+    0 through softplus. With `fixed`, the weight is that constant and there is nothing to learn.
+    """
+
+    def __init__(
+        self,
+        scale: float = 0.5,
+        centre: float = -4.0,
+        steepness: float = 10 / 1.5,
+        fixed: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.fixed = fixed
+        if fixed is not None:
+            if not 0 <= fixed <= 1:
+                raise ArcmaskError(f"the fixed weight is {fixed}, but must lie between 0 and 1")
+            return
+        if not 0 < scale < 1:
+            raise ArcmaskError(f"the confidence scale is {scale}, but must lie strictly between 0 and 1")
+        if not -torch.inf < centre < 0:
+            raise ArcmaskError(f"the confidence centre is {centre}, but must be a number below 0")
+        if not 0 < steepness < torch.inf:
+            raise ArcmaskError(f"the confidence steepness is {steepness}, but must be a number above 0")
+        self.raw_scale = nn.Parameter(torch.logit(torch.tensor(float(scale), dtype=torch.float64)).float())
+        self.raw_centre = nn.Parameter(_inverse_softplus(-centre))
+        self.raw_steepness = nn.Parameter(_inverse_softplus(steepness))
+
+    @property
+    def scale(self) -> Tensor:
+        """The weight's upper end, in (0, 1)."""
+        return torch.sigmoid(self.raw_scale)
+
+    @property
+    def centre(self) -> Tensor:
+        """Minus the entropy at which the weight is half its scale; below 0."""
+        return -softplus(self.raw_centre)
+
+    @property
+    def steepness(self) -> Tensor:
+        """How sharply the weight falls with entropy; above 0."""
+        return softplus(self.raw_steepness)
+
+    def forward(self, entropy: Tensor) -> Tensor:
+        if self.fixed is not None:
+            return torch.full_like(entropy, self.fixed)
+        return self.scale * torch.sigmoid(self.steepness * (-entropy - self.centre))
+
+    def extra_repr(self) -> str:
+        if self.fixed is not None:
+            return f"fixed={self.fixed}"
+        return f"scale={self.scale.item():.4g}, centre={self.centre.item():.4g}, steepness={self.steepness.item():.4g}"
+
+
+def _inverse_softplus(value: float) -> Tensor:
+    # log(exp(v) - 1) = v + log(1 - exp(-v)), which does not overflow.
+    wide = torch.tensor(float(value), dtype=torch.float64)
+    return (wide + torch.log(-torch.expm1(-wide))).float()

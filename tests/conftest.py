@@ -1,0 +1,16 @@
+"""Fixtures that every test may use. `operator_name` lists all operators: shared invariants run over each."""
+
+import pytest
+import torch
+from hypothesis import settings
+
+from arcmask.feedback import OPERATORS
+
+settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=40)
+settings.load_profile("repeatable")
+torch.set_num_threads(2)
+
+
+@pytest.fixture(params=sorted(OPERATORS), scope="session")
+def operator_name(request: pytest.FixtureRequest) -> str:
+    return request.param

@@ -1,0 +1,99 @@
+"""Candidates: equal to a float64 softmax, for every shape of row, without a second tensor of their size."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from arcmask.candidates import top_candidates
+from arcmask.errors import ArcmaskError
+
+
+def exact(logits: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    probs = logits.double().softmax(-1)
+    top = probs.topk(k)
+    entropy = torch.special.entr(probs).sum(-1)
+    return top.values / top.values.sum(-1, keepdim=True), top.indices, entropy
+
+
+def rows(kind: str, vocabulary: int = 50258, dtype: torch.dtype = torch.float32) -> Tensor:
+    logits = 3 * torch.randn(6, vocabulary, generator=torch.Generator().manual_seed(1))
+    if kind == "peaked":
+        logits = torch.zeros(6, vocabulary)
+        logits[torch.arange(6), torch.arange(6) * 7000] = 40.0
+    elif kind == "flat":
+        logits = torch.zeros(6, vocabulary)
+    elif kind == "part minus infinity":
+        logits[:, ::2] = -torch.inf
+    elif kind == "all but one minus infinity":
+        logits[:, 1:] = -torch.inf
+    elif kind == "large":
+        logits = 1e4 + 1000 * logits
+    return logits.to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize(
+    "kind", ["ordinary", "peaked", "flat", "part minus infinity", "all but one minus infinity", "large"]
+)
+def test_entropy_and_probabilities_agree_with_float64(kind, dtype):
+    logits = rows(kind, dtype=dtype)
+    found = top_candidates(logits, 3)
+    probs, _, entropy = exact(logits, 3)
+    torch.testing.assert_close(found.entropy.double(), entropy, atol=1e-4, rtol=0)
+    torch.testing.assert_close(found.probs.double(), probs, atol=1e-5, rtol=0)
+    torch.testing.assert_close(found.probs.sum(-1), torch.ones_like(found.entropy))
+
+
+@given(st.integers(0, 2**32), st.integers(0, 40), st.integers(2, 900), st.integers(1, 8))
+def test_ids_are_the_largest_logits_in_falling_order(seed, m, vocabulary, k):
+    k = min(k, vocabulary)
+    logits = torch.randn(m, vocabulary, generator=torch.Generator().manual_seed(seed))
+    found = top_candidates(logits, k)
+    assert torch.equal(found.ids, logits.topk(k).indices)
+    assert found.probs.shape == (m, k)
+    assert found.entropy.shape == (m,)
+
+
+def test_ties_give_distinct_ids():
+    found = top_candidates(torch.zeros(3, 1000), 8)
+    assert all(len(set(row.tolist())) == 8 for row in found.ids)
+
+
+def test_excluded_id_gets_no_probability_and_the_logits_are_left_alone():
+    logits = rows("ordinary")
+    logits[:, 50257] = 100.0
+    before = logits.clone()
+    found = top_candidates(logits, 3, exclude=50257)
+    assert torch.equal(logits, before)
+    without = top_candidates(logits[:, :-1].contiguous(), 3)
+    assert torch.equal(found.ids, without.ids)
+    torch.testing.assert_close(found.entropy, without.entropy)
+
+
+def test_chosen_rows_equal_those_rows_of_all():
+    logits = torch.randn(300, 9000, generator=torch.Generator().manual_seed(3))
+    chosen = torch.tensor([299, 0, 17, 17, 150])
+    part, whole = top_candidates(logits, 2, rows=chosen), top_candidates(logits, 2)
+    assert torch.equal(part.ids, whole.ids[chosen])
+    torch.testing.assert_close(part.entropy, whole.entropy[chosen])
+
+
+def test_no_second_tensor_of_the_logits_size_is_made():
+    logits = torch.randn(2048, 5000)
+    with torch.profiler.profile(profile_memory=True) as profile:
+        top_candidates(logits, 3)
+    largest = max((event.cpu_memory_usage for event in profile.events()), default=0)
+    assert 0 < largest <= logits.nbytes / 4
+
+
+@pytest.mark.parametrize("k", [0, -1, 11])
+def test_a_k_outside_the_vocabulary_is_an_error(k):
+    with pytest.raises(ArcmaskError, match=rf"top_k is {k}, but must lie between 1 and .* 10"):
+        top_candidates(torch.zeros(2, 10), k)
+
+
+def test_logits_of_a_wrong_shape_are_an_error():
+    with pytest.raises(ArcmaskError, match=r"\(M, V\).*\(2, 3, 10\)"):
+        top_candidates(torch.zeros(2, 3, 10), 1)
