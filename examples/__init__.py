@@ -1,0 +1,1 @@
+"""Short programs to read and run: `python -m examples.NAME`."""
