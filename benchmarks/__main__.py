@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-NAMES = ("operators",)
+NAMES = ("operators", "denoiser")
 
 
 def main(names: list[str]) -> None:

@@ -1,6 +1,6 @@
 """What the operators do, measured: `python -m examples.operators` (and `make demo`).
 
-One mask, three candidates that agree with one another about as much as a trained model's do, and a walk from weight 0 to
+One mask, three candidates that agree in part, and a walk from weight 0 to
 weight 1 under each operator. Everything printed is computed here.
 """
 

@@ -5,6 +5,10 @@ import sys
 from importlib.metadata import version
 
 import pytest
+import torch
+from models import small_mdlm
+
+from arcmask.checkpoint import load, save
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -46,3 +50,38 @@ def test_light_import_offers_its_modules():
         "import arcmask, sys; assert 'torch' not in sys.modules; arcmask.feedback.OPERATORS; 'sphere' in dir(arcmask)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_command_without_its_places_says_what_is_missing():
+    result = run("convert")
+    assert result.returncode == 2
+    assert result.stderr == "arcmask: arcmask convert needs SOURCE and TARGET; arcmask convert --help says more\n"
+
+
+def test_bad_input_is_one_sentence(tmp_path):
+    for arguments, sentence in (
+        (["convert", str(tmp_path / "no.ckpt"), "out"], f"arcmask: there is no file {tmp_path / 'no.ckpt'}\n"),
+        (
+            ["convert", "a", "b", "--weights", "x"],
+            "arcmask: --weights: Expected a Literal['ema', 'raw']. Got value: x\n",
+        ),
+    ):
+        result = run(*arguments)
+        assert (result.returncode, result.stderr, result.stdout) == (2, sentence, "")
+
+
+def test_settings_come_from_a_file_and_options_go_over_it(tmp_path):
+    (tmp_path / "settings.yaml").write_text("source: here\ntarget: there\nweights: raw\n")
+    from_file = run("convert", "--config", str(tmp_path / "settings.yaml"), "--print-config")
+    assert "weights: raw" in from_file.stdout
+    assert "source: here" in from_file.stdout
+    over = run("convert", "--config", str(tmp_path / "settings.yaml"), "--weights", "ema", "--print-config")
+    assert "weights: ema" in over.stdout
+
+
+def test_convert_prints_what_it_wrote(tmp_path):
+    save(small_mdlm(), tmp_path / "in")
+    result = run("convert", str(tmp_path / "in"), str(tmp_path / "out.ckpt"))
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == f"{tmp_path / 'out.ckpt'}\n"
+    assert torch.equal(load(tmp_path / "out.ckpt").table, small_mdlm().table)

@@ -10,7 +10,7 @@ from arcmask import sphere
 from arcmask.feedback import OPERATORS
 
 mpl.use("agg")
-import matplotlib.pyplot as plt  # noqa: E402  (after the backend is chosen)
+import matplotlib.pyplot as plt
 
 COLOURS = {"linear": "#d1495b", "renormalized": "#edae49", "spherical": "#00798c"}
 ANGLE = np.deg2rad(115)  # wider than the 73 degrees that the paper measures, so that the difference can be seen

@@ -9,14 +9,17 @@ from typing import Any
 
 __version__ = version("arcmask")
 
-_MODULES = ("candidates", "errors", "feedback", "sphere")
+_MODULES = ("candidates", "checkpoint", "data", "errors", "feedback", "model", "sphere")
+_HOMES = {"Denoiser": "model", "load": "checkpoint", "wrap": "model"}
 
-__all__ = ["__version__", *_MODULES]
+__all__ = ["__version__", *_MODULES, *_HOMES]
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"arcmask.{name}")
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"arcmask.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'arcmask' has no attribute {name!r}")
 
 

@@ -1,24 +1,133 @@
 """The command line: parse, look names up, call. No maths, and no torch until a command needs it."""
 
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NoReturn
 
-from jsonargparse import ArgumentParser
+from docstring_parser import parse as parse_docstring
+from jsonargparse import SUPPRESS, ArgumentParser, Namespace
 
 import arcmask
+from arcmask.data.config import PrepareConfig
+from arcmask.errors import ArcmaskError
 
 
-def build_parser() -> ArgumentParser:
+@dataclass(frozen=True, kw_only=True)
+class ConvertConfig:
+    """What to read, what to write.
+
+    Args:
+        source: A folder, a run, a Lightning .ckpt or a hub id.
+        target: The folder to make in the released layout; or a file, if its name ends in .ckpt.
+        weights: Which weights to take where the source has both.
+    """
+
+    source: str
+    target: str
+    weights: Literal["ema", "raw"] = "ema"
+
+
+@dataclass(frozen=True)
+class Command:
+    """A subcommand: its settings, what it does with them, and whether it can say beforehand what that would be."""
+
+    summary: str
+    settings: type
+    positional: tuple[str, ...]  # settings that are given by their place; all others are options
+    run: Callable[[Any], None]
+    plan: Callable[[Any], str] | None = None
+
+
+def _prepare(config: PrepareConfig) -> None:
+    from arcmask.data import prepare
+
+    print("\n".join([*prepare(config).describe(), config.out]))
+
+
+def _plan_prepare(config: PrepareConfig) -> str:
+    from arcmask.data import plan
+
+    return plan(config)
+
+
+def _convert(config: ConvertConfig) -> None:
+    from arcmask.checkpoint import convert
+
+    print(convert(config.source, config.target, weights=config.weights))
+
+
+COMMANDS = {
+    "prepare": Command(
+        "tokenise a corpus into rows that training reads", PrepareConfig, ("corpus", "out"), _prepare, _plan_prepare
+    ),
+    "convert": Command("turn a checkpoint into another form", ConvertConfig, ("source", "target"), _convert),
+}
+
+
+class Parser(ArgumentParser):
+    """A parser whose complaint is one sentence, like all others."""
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:  # noqa: ARG002
+        words = re.sub(r'Parser key "(.+?)":', r"--\1:", " ".join(message.split())).replace("typing.", "")
+        sys.exit(_say(words))
+
+
+def build_parser() -> Parser:
     """The whole command line."""
-    return ArgumentParser(
+    parser = Parser(
         prog="arcmask",
         description="Predictive feedback for masked diffusion language models, along the sphere of their embeddings.",
         version=arcmask.__version__,
     )
+    subcommands = parser.add_subcommands(required=False)
+    for name, command in COMMANDS.items():
+        subparser = Parser(description=command.summary, print_config="--print-%s")
+        subparser.add_argument("--config", action="config", help="a YAML file with settings; options go over it")
+        help_texts = {
+            text.arg_name: text.description for text in parse_docstring(command.settings.__doc__ or "").params
+        }
+        for place in command.positional:
+            # Suppressed, so that a place that is left empty does not hide what a file says.
+            subparser.add_argument(
+                place, nargs="?", type=str, metavar=place.upper(), default=SUPPRESS, help=help_texts[place]
+            )
+        subparser.add_class_arguments(command.settings, as_group=False, skip=set(command.positional))
+        if command.plan is not None:
+            subparser.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
+        subcommands.add_subcommand(name, subparser, help=command.summary)
+    return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command; without one, say what there is."""
+    """Run a command; without one, say what there is. Bad input is one sentence and exit code 2."""
     parser = build_parser()
-    parser.parse_args(sys.argv[1:] if arguments is None else list(arguments))
-    parser.print_help()
+    given = parser.parse_args(sys.argv[1:] if arguments is None else list(arguments))
+    if given.subcommand is None:
+        parser.print_help()
+        return
+    try:
+        _run(given.subcommand, given[given.subcommand])
+    except ArcmaskError as error:
+        sys.exit(_say(error))
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _run(name: str, given: Namespace) -> None:
+    command = COMMANDS[name]
+    missing = [place.upper() for place in command.positional if getattr(given, place, None) is None]
+    if missing:
+        raise ArcmaskError(f"arcmask {name} needs {' and '.join(missing)}; arcmask {name} --help says more")
+    values = {key: value for key, value in vars(given).items() if key not in ("config", "dry_run")}
+    config = command.settings(**values)
+    if command.plan is not None and given.dry_run:
+        print(command.plan(config))
+    else:
+        command.run(config)
+
+
+def _say(error: ArcmaskError | str) -> int:
+    print(f"arcmask: {error}", file=sys.stderr)
+    return 2

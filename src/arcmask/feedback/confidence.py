@@ -4,6 +4,9 @@ Knows entropies and three numbers. The weight is scale * sigmoid(steepness * (-e
 three learned, or one fixed number.
 """
 
+from collections.abc import Mapping
+from typing import Any, Self
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
@@ -40,6 +43,18 @@ class Confidence(nn.Module):
         self.raw_scale = nn.Parameter(torch.logit(torch.tensor(float(scale), dtype=torch.float64)).float())
         self.raw_centre = nn.Parameter(_inverse_softplus(-centre))
         self.raw_steepness = nn.Parameter(_inverse_softplus(steepness))
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Self:
+        """From a fixed weight, {"fixed": w}, or from the three raw scalars by name."""
+        if set(settings) == {"fixed"}:
+            return cls(fixed=settings["fixed"])
+        confidence = cls()
+        names = [name for name, _ in confidence.named_parameters()]
+        if set(settings) != set(names):
+            raise ArcmaskError(f"confidence settings are {sorted(settings)}, but must be ['fixed'] or {sorted(names)}")
+        confidence.load_state_dict({name: torch.as_tensor(settings[name], dtype=torch.float32) for name in names})
+        return confidence
 
     @property
     def scale(self) -> Tensor:

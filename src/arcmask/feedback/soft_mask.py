@@ -7,8 +7,10 @@ Shapes: B sequences, L positions, V vocabulary, D width, M masked positions (in 
 K candidates.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -92,10 +94,18 @@ class SoftMask(nn.Module):
         candidates = top_candidates(logits, self.top_k, rows=rows, exclude=mask_id)
         return self.blend(tokens, candidates, table, mask_id)
 
-    def blend(self, tokens: Tensor, candidates: Candidates, table: Tensor, mask_id: int) -> Feedback:
-        """The same from candidates that are known already, one row for each masked position."""
+    def blend(
+        self, tokens: Tensor, candidates: Candidates, table: Tensor, mask_id: int, positions: Tensor | None = None
+    ) -> Feedback:
+        """The same from candidates that are known already, one row for each masked position.
+
+        `positions` (B, L) says which masked positions the candidates are for, if not for all; the others keep the
+        mask's own embedding.
+        """
         _check(tokens, table, mask_id)
         masked = tokens == mask_id
+        if positions is not None:
+            masked = masked & positions
         count = int(masked.sum())
         if len(candidates) != count:
             raise ArcmaskError(
@@ -116,6 +126,29 @@ class SoftMask(nn.Module):
             candidates=points.detach(),
             probs=candidates.probs,
             karcher_steps=self.karcher_steps,
+        )
+
+    def settings(self) -> dict[str, Any]:
+        """All that makes this feedback, as plain data; `from_settings` is its inverse, to the bit."""
+        confidence = {name: value.item() for name, value in self.confidence.named_parameters()}
+        return {
+            "operator": self.operator,
+            "top_k": self.top_k,
+            "karcher_steps": self.karcher_steps,
+            "confidence": confidence or {"fixed": self.confidence.fixed},
+        }
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Self:
+        """What `settings` gave; a missing or unknown entry is an error that names it."""
+        wanted = {"operator", "top_k", "karcher_steps", "confidence"}
+        if set(settings) != wanted:
+            raise ArcmaskError(f"feedback settings are {sorted(settings)}, but must be {sorted(wanted)}")
+        return cls(
+            operator=settings["operator"],
+            top_k=settings["top_k"],
+            karcher_steps=settings["karcher_steps"],
+            confidence=Confidence.from_settings(settings["confidence"]),
         )
 
     def extra_repr(self) -> str:

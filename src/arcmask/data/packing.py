@@ -1,0 +1,265 @@
+"""`arcmask prepare`: documents in, a folder of rows of token ids out.
+
+Knows the order of things: read, encode, cut into rows, record, publish. All work is done in OUT.partial, which becomes
+OUT by one rename when it is complete; a record after every few million tokens says where to go on after a kill. What
+is written depends on the corpus and the settings alone, never on how often the work was broken off.
+"""
+
+import errno
+import fcntl
+import io
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arcmask.data.config import PrepareConfig
+from arcmask.data.files import UNFINISHED, flush, hash_file, remove_unfinished, sha256, write_whole
+from arcmask.data.index import FORMAT, FREQUENCIES, INDEX, SPLITS, TOKENIZER, Index, read_index
+from arcmask.data.job import PROGRESS, Document, Job, open_job, read_record
+from arcmask.data.progress import Progress
+from arcmask.data.shards import SplitWriter, token_dtype
+from arcmask.data.tokenizers import Tokenizer, bpe_size, open_tokenizer, train_bpe
+from arcmask.errors import ArcmaskError
+
+# Bytes of text that are encoded at a time: enough documents for every core, little enough memory.
+_CHUNK = 1 << 21
+# Tokens after which the place is recorded, at the latest.
+_RECORD_EVERY = 1 << 23
+# Characters a tokenizer is trained on, at most: its word counts must fit in memory, and more text changes little.
+_BPE_CHARACTERS = 1 << 30
+
+
+class _Encoded(NamedTuple):
+    number: int
+    ids: NDArray[np.uint32]
+    text_bytes: int
+
+
+def prepare(config: PrepareConfig) -> Index:
+    """Do the work, or what is left of it; a folder that is complete is left alone. Returns its index."""
+    with _os_errors_as_sentences(config):
+        job = open_job(config)
+        if isinstance(job, Index):
+            return job
+        tokenizer = _check_first_document(job)
+        with _locked(job.partial):
+            if (job.out / INDEX).is_file():  # another run was finishing meanwhile
+                job.partial.rmdir()
+                return read_index(job.out)
+            _resume(job, tokenizer)
+            _publish(job)
+        return read_index(job.out)
+
+
+def plan(config: PrepareConfig) -> str:
+    """What `prepare` would do, in a sentence, after the checks it begins with; nothing is written."""
+    with _os_errors_as_sentences(config):
+        job = open_job(config)
+        if isinstance(job, Index):
+            return f"{config.out} is complete; there is nothing to do"
+        _check_first_document(job)
+        record = read_record(job)
+    count = "an unknown number of" if job.total is None else str(job.total)
+    done = f", going on at document {record['next_document']}" if record else ""
+    return (
+        f"prepare {count} documents of {config.corpus} with {config.tokenizer} as rows of {config.length} tokens in "
+        f"{config.out}, holding out {job.settings['holdout']}{done}"
+    )
+
+
+def _check_first_document(job: Job) -> Tokenizer | None:
+    """Open what there is to open before anything is written; None for a tokenizer that is yet to be trained."""
+    if next(job.documents(0), None) is None:
+        raise ArcmaskError(f"the corpus {job.config.corpus!r} is empty")
+    return None if job.config.tokenizer.startswith("bpe:") else open_tokenizer(job.config.tokenizer)
+
+
+def _resume(job: Job, tokenizer: Tokenizer | None) -> None:
+    """Bring OUT.partial to its last step, from wherever it is."""
+    remove_unfinished(job.partial)
+    if (job.partial / INDEX).is_file():
+        return
+    record = read_record(job)
+    if record is None:
+        _save_record(job, 0, {})
+        record = {"next_document": 0, "splits": {}}
+    length, rows = job.config.length, job.config.rows_per_shard
+    with _removed_if_useless(job):
+        tokenizer = _saved_tokenizer(job, tokenizer)
+    writers = {
+        name: SplitWriter(job.partial, name, length=length, shard_rows=rows, vocab_size=tokenizer.size)
+        for name in SPLITS
+    }
+    for name, writer in writers.items():
+        writer.go_back_to(record["splits"].get(name, writer.record()))
+    with _removed_if_useless(job):
+        _write_rows(job, tokenizer, writers, record["next_document"])
+        _write_index(job, tokenizer, writers)
+
+
+@contextmanager
+def _removed_if_useless(job: Job) -> Iterator[None]:
+    """If the corpus or the settings are at fault, what was written is of no use to any later run."""
+    try:
+        yield
+    except ArcmaskError:
+        shutil.rmtree(job.partial)
+        raise
+
+
+def _saved_tokenizer(job: Job, tokenizer: Tokenizer | None) -> Tokenizer:
+    """The tokenizer, trained if it must be, whose files are in the folder from here on."""
+    folder = job.partial / TOKENIZER
+    if folder.is_dir():
+        return tokenizer or open_tokenizer(folder)
+    if tokenizer is None:
+        tokenizer = train_bpe(_training_texts(job), bpe_size(job.config.tokenizer))
+    beside = folder.with_name(TOKENIZER + UNFINISHED)
+    beside.mkdir()
+    tokenizer.save(beside)
+    beside.rename(folder)
+    flush(job.partial)
+    return tokenizer
+
+
+def _training_texts(job: Job) -> Iterator[str]:
+    left = _BPE_CHARACTERS
+    for document in job.documents(0):
+        if job.split_of(document.number) == "train":
+            yield document.text[:left]
+            left -= len(document.text)
+            if left <= 0:
+                return
+
+
+def _write_rows(job: Job, tokenizer: Tokenizer, writers: dict[str, SplitWriter], start: int) -> None:
+    """Encode the documents from `start` on and append them, recording the place from time to time."""
+    every = min(_RECORD_EVERY, job.config.length * job.config.rows_per_shard)
+    unrecorded, done = 0, start
+    with Progress("preparing", unit="documents", total=job.total, done=start) as progress:
+        for chunk in _encoded(job, tokenizer, start):
+            for name, writer in writers.items():
+                mine = [document for document in chunk if document.ids.size and job.split_of(document.number) == name]
+                writer.add([document.ids for document in mine], sum(document.text_bytes for document in mine))
+            done = chunk[-1].number + 1
+            unrecorded += sum(document.ids.size for document in chunk)
+            progress.advance(len(chunk))
+            if unrecorded >= every:
+                _save_record(job, done, writers)
+                unrecorded = 0
+    if job.holdout.kind == "last" and done != job.total:
+        raise ArcmaskError(
+            f"{job.config.corpus} ended after {done} documents; for the holdout last:N set documents to that"
+        )
+
+
+def _encoded(job: Job, tokenizer: Tokenizer, start: int) -> Iterator[list[_Encoded]]:
+    """Chunks of encoded documents: while one is written, the next is encoded, on all cores."""
+
+    def encode(chunk: list[Document]) -> list[_Encoded]:
+        ids = tokenizer.encode_documents([document.text for document in chunk])
+        # In the text8 form a token is a byte.
+        sizes = [x.size for x in ids] if tokenizer.name == "text8" else [document.bytes for document in chunk]
+        return [_Encoded(document.number, x, size) for document, x, size in zip(chunk, ids, sizes, strict=True)]
+
+    with ThreadPoolExecutor(max_workers=1) as background:
+        ahead: Future[list[_Encoded]] | None = None
+        for chunk in _chunks(job.documents(start)):
+            ahead, ready = background.submit(encode, chunk), ahead
+            if ready is not None:
+                yield ready.result()
+        if ahead is not None:
+            yield ahead.result()
+
+
+def _chunks(documents: Iterator[Document]) -> Iterator[list[Document]]:
+    chunk: list[Document] = []
+    size = 0
+    for document in documents:
+        chunk.append(document)
+        size += document.bytes + 1
+        if size >= _CHUNK:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def _save_record(job: Job, next_document: int, writers: dict[str, SplitWriter]) -> None:
+    splits = {name: writer.record() for name, writer in writers.items()}
+    record = {"settings": job.settings, "next_document": next_document, "splits": splits}
+    write_whole(job.partial / PROGRESS, json.dumps(record).encode())
+
+
+def _write_index(job: Job, tokenizer: Tokenizer, writers: dict[str, SplitWriter]) -> None:
+    """The last file, which says that all others are there."""
+    splits = {name: writer.finish() for name, writer in writers.items()}
+    for name, split in splits.items():
+        if split.rows == 0 and (name == "train" or job.holdout.kind != "none"):
+            raise ArcmaskError(
+                f"the {name} documents of {job.config.corpus!r} (holdout {job.settings['holdout']}) have only "
+                f"{split.dropped_tokens} tokens, too few for a row of {job.config.length}; change holdout or length"
+            )
+    frequencies = io.BytesIO()
+    np.save(frequencies, writers["train"].frequencies)
+    write_whole(job.partial / FREQUENCIES, frequencies.getvalue())
+    paths = sorted((job.partial / TOKENIZER).iterdir())
+    index = Index(
+        format=FORMAT,
+        settings=job.settings,
+        tokenizer=tokenizer.name,
+        tokenizer_files={path.name: hash_file(path).hexdigest() for path in paths},
+        vocab_size=tokenizer.size,
+        mask_id=tokenizer.mask_id,
+        end_id=tokenizer.end_id,
+        length=job.config.length,
+        dtype=token_dtype(tokenizer.size),
+        shard_rows=job.config.rows_per_shard,
+        splits=splits,
+        frequencies_sha256=sha256(frequencies.getvalue()),
+    )
+    write_whole(job.partial / INDEX, index.to_bytes())
+
+
+def _publish(job: Job) -> None:
+    (job.partial / PROGRESS).unlink(missing_ok=True)
+    flush(job.partial)
+    job.partial.rename(job.out)
+    flush(job.out.parent)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold a folder for this process alone; the system lets go of it however the process ends."""
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise ArcmaskError(f"another run is at work in {str(folder)!r}; wait for it or choose another folder") from None
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _os_errors_as_sentences(config: PrepareConfig) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise ArcmaskError(
+                f"the disk that {config.out!r} is on is full; free some space and run the same command again to go on"
+            ) from error
+        where = "" if error.filename is None else f" at {str(error.filename)!r}"
+        raise ArcmaskError(f"preparing {config.out!r} stopped{where}: {error.strerror or error}") from error

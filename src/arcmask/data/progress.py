@@ -1,0 +1,64 @@
+"""How far a long job is: a bar with rate and time left on a terminal, a plain line now and then elsewhere.
+
+Knows counts and the clock, not the job. Writes to standard error, so that what a command prints stays clean.
+"""
+
+import sys
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as RichProgress
+from rich.text import Text
+
+_SECONDS_BETWEEN_LINES = 10.0
+
+
+class _Rate(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        return Text("" if task.speed is None else f"{task.speed:.3g}/s")
+
+
+class Progress:
+    """`with Progress("preparing", unit="documents", total=249) as progress: progress.advance(1)`."""
+
+    def __init__(self, what: str, *, unit: str, total: int | None, done: int = 0) -> None:
+        self.what, self.unit, self.total, self.done = what, unit, total, done
+        self._first = done
+        self._began = self._said = time.monotonic()
+        console = Console(stderr=True)
+        self._bar: RichProgress | None = None
+        if console.is_terminal:
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
+            self._bar = RichProgress(*columns, _Rate(), TimeRemainingColumn(), console=console)
+            self._task = self._bar.add_task(what, total=total, completed=done)
+
+    def __enter__(self) -> "Progress":
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def advance(self, count: int) -> None:
+        self.done += count
+        if self._bar is not None:
+            self._bar.advance(self._task, count)
+        elif time.monotonic() - self._said >= _SECONDS_BETWEEN_LINES:
+            self._said = time.monotonic()
+            print(self.line(self._said - self._began), file=sys.stderr, flush=True)
+
+    def line(self, seconds: float) -> str:
+        """What a log gets to read after so many seconds."""
+        rate = (self.done - self._first) / seconds if seconds > 0 else 0.0
+        of_total = "" if self.total is None else f" of {self.total}"
+        text = f"{self.what}: {self.done}{of_total} {self.unit}, {rate:.3g}/s"
+        if self.total is None or rate == 0:
+            return text
+        left = max(0, self.total - self.done) / rate
+        return f"{text}, {left:.0f} s left" if left < 120 else f"{text}, {left / 60:.0f} min left"

@@ -1,0 +1,128 @@
+"""The writer of one split: a stream of tokens becomes rows, and rows become files.
+
+Knows rows and files, not documents. Nothing is held open, and what is not yet a whole row is kept in memory: so the
+files and a small record of where the writer was are enough to go on after a kill.
+"""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arcmask.data.files import flush, hash_file
+from arcmask.data.index import Shard, Split
+from arcmask.errors import ArcmaskError
+
+
+def token_dtype(vocab_size: int) -> str:
+    """The smallest type that holds every id."""
+    return "uint16" if vocab_size <= 1 << 16 else "uint32"
+
+
+class SplitWriter:
+    """Appends tokens to `NAME-00000.bin`, `NAME-00001.bin`, …, of `shard_rows` rows each, and counts them."""
+
+    def __init__(self, folder: Path, name: str, *, length: int, shard_rows: int, vocab_size: int) -> None:
+        self.folder, self.name, self.length, self.shard_rows = folder, name, length, shard_rows
+        self.dtype = np.dtype(token_dtype(vocab_size)).newbyteorder("<")
+        self.frequencies = np.zeros(vocab_size, dtype=np.int64)
+        self.documents = self.text_bytes = self.rows = 0
+        self.hashes: list[str] = []
+        self._carry = np.zeros(0, dtype=self.dtype)
+        self._running = hashlib.sha256()
+        self._unflushed: set[Path] = set()
+
+    def add(self, documents: list[NDArray[np.uint32]], text_bytes: int) -> None:
+        """Append whole documents, which held so many bytes of text."""
+        self.documents += len(documents)
+        self.text_bytes += text_bytes
+        stream = np.concatenate([self._carry, *(document.astype(self.dtype) for document in documents)])
+        whole = stream.size // self.length * self.length
+        self._carry = stream[whole:].copy()
+        rows = stream[:whole].reshape(-1, self.length)
+        while len(rows):
+            room = self.shard_rows - self.rows % self.shard_rows
+            self._append(rows[:room])
+            rows = rows[room:]
+
+    def _append(self, rows: NDArray[Any]) -> None:
+        """Rows that fit into the shard at hand."""
+        path = self._path(self.rows // self.shard_rows)
+        content = rows.tobytes()
+        with path.open("ab") as file:
+            file.write(content)
+        self._unflushed.add(path)
+        self._running.update(content)
+        self.frequencies += np.bincount(rows.ravel(), minlength=self.frequencies.size)
+        self.rows += len(rows)
+        if self.rows % self.shard_rows == 0:
+            self._close_shard()
+
+    def _close_shard(self) -> None:
+        self.hashes.append(self._running.hexdigest())
+        self._running = hashlib.sha256()
+
+    def _path(self, shard: int) -> Path:
+        return self.folder / f"{self.name}-{shard:05d}.bin"
+
+    def record(self) -> dict[str, Any]:
+        """Where the writer is, once its files are on the disk."""
+        while self._unflushed:
+            flush(self._unflushed.pop())
+        return {
+            "documents": self.documents,
+            "text_bytes": self.text_bytes,
+            "rows": self.rows,
+            "hashes": list(self.hashes),
+            "carry": self._carry.tolist(),
+            "frequencies": self.frequencies.tolist(),
+        }
+
+    def go_back_to(self, record: dict[str, Any]) -> None:
+        """Take up a record: whatever was written after it is cut off."""
+        self.documents, self.text_bytes, self.rows = record["documents"], record["text_bytes"], record["rows"]
+        self.hashes = list(record["hashes"])
+        self._carry = np.asarray(record["carry"], dtype=self.dtype)
+        self.frequencies = np.asarray(record["frequencies"], dtype=np.int64)
+        full, begun = divmod(self.rows, self.shard_rows)
+        keep = {self._path(shard): self.shard_rows for shard in range(full)}
+        if begun:
+            keep[self._path(full)] = begun
+        for path in self.folder.glob(f"{self.name}-*.bin"):
+            if path not in keep:
+                path.unlink()
+        for path, rows in keep.items():
+            self._cut(path, rows * self.length * self.dtype.itemsize)
+        if begun:
+            self._running = hash_file(self._path(full))
+
+    def _cut(self, path: Path, size: int) -> None:
+        if not path.is_file() or path.stat().st_size < size:
+            raise ArcmaskError(
+                f"{str(path)!r} is shorter than its record says; remove {str(self.folder)!r} to begin anew"
+            )
+        if path.stat().st_size > size:
+            with path.open("r+b") as file:
+                file.truncate(size)
+
+    def finish(self) -> Split:
+        """Have everything on the disk, and say what there is; the tokens that fill no row are dropped."""
+        if self.rows % self.shard_rows:
+            self._close_shard()
+        while self._unflushed:
+            flush(self._unflushed.pop())
+        left = [min(self.shard_rows, self.rows - i * self.shard_rows) for i in range(len(self.hashes))]
+        shards = tuple(
+            Shard(name=self._path(i).name, rows=rows, sha256=digest)
+            for i, (rows, digest) in enumerate(zip(left, self.hashes, strict=True))
+        )
+        return Split(
+            rows=self.rows,
+            tokens=self.rows * self.length,
+            dropped_tokens=self._carry.size,
+            documents=self.documents,
+            text_bytes=self.text_bytes,
+            shards=shards,
+        )

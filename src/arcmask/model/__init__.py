@@ -1,0 +1,26 @@
+"""Denoisers: the Diffusion Transformer, adapters for other models, and what both take as input."""
+
+from arcmask.model.config import SIZES, MDLMConfig, size_config
+from arcmask.model.denoiser import Denoiser, Precision, autocast, has_fast_bfloat16
+from arcmask.model.inputs import Distribution, Embedded, Mixture, ModelInput, TokenIds, embed
+from arcmask.model.mdlm import MDLM
+from arcmask.model.wrap import Wrapped, wrap
+
+__all__ = [
+    "MDLM",
+    "SIZES",
+    "Denoiser",
+    "Distribution",
+    "Embedded",
+    "MDLMConfig",
+    "Mixture",
+    "ModelInput",
+    "Precision",
+    "TokenIds",
+    "Wrapped",
+    "autocast",
+    "embed",
+    "has_fast_bfloat16",
+    "size_config",
+    "wrap",
+]

@@ -1,0 +1,129 @@
+"""The Diffusion Transformer as a model that transformers opens and arcmask runs.
+
+Importing this module registers the model type `mdlm`, so that `AutoModelForMaskedLM.from_pretrained(folder)` opens a
+released or a saved checkpoint without remote code. What lies beside the weights is read and written by
+`arcmask.checkpoint`.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForMaskedLM, PreTrainedModel
+from transformers.modeling_outputs import MaskedLMOutput
+
+from arcmask.errors import ArcmaskError
+from arcmask.model.config import MDLMConfig, size_config
+from arcmask.model.denoiser import Companions
+from arcmask.model.dit import DiT, VocabEmbedding
+from arcmask.model.files import written_whole
+
+
+class MDLM(Companions, PreTrainedModel):
+    """A masked diffusion language model; a `Denoiser`, and a transformers model that returns raw logits."""
+
+    config_class = MDLMConfig
+    base_model_prefix = "backbone"
+    _no_split_modules = ["Block"]  # noqa: RUF012  (transformers reads it off the class)
+
+    def __init__(self, config: MDLMConfig) -> None:
+        super().__init__(config)
+        self.backbone = DiT(config)
+        self.post_init()  # type: ignore[no-untyped-call]
+
+    @classmethod
+    def create(cls, size: str, vocab_size: int, seed: int = 0, **changes: Any) -> Self:
+        """A new model of a named size with weights drawn from a seed; `changes` replace single settings."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return cls(size_config(size, vocab_size, **changes))
+
+    @property
+    def mask_id(self) -> int:
+        """The id of `[MASK]`."""
+        return self.config.mask_token_id
+
+    @property
+    def max_length(self) -> int:
+        """The length it was made for."""
+        return self.config.model_length
+
+    @property
+    def table(self) -> Tensor:
+        """(V, D) input embeddings."""
+        return self.backbone.vocab_embed.embedding
+
+    def hidden(self, embeddings: Tensor) -> Tensor:
+        """(B, L, D) -> (B, L, D): what the output layer multiplies."""
+        if embeddings.shape[1] > self.max_length:
+            raise ArcmaskError(f"a sequence has {embeddings.shape[1]} positions, but the model takes {self.max_length}")
+        return self.backbone(embeddings)
+
+    def logits(self, hidden_rows: Tensor) -> Tensor:
+        """(M, D) -> (M, V), raw."""
+        return self.backbone.output_layer.linear(hidden_rows)
+
+    def forward(self, input_ids: Tensor | None = None, inputs_embeds: Tensor | None = None) -> MaskedLMOutput:
+        """All logits (B, L, V), for callers that know transformers; give ids or embeddings."""
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ArcmaskError("give either input_ids or inputs_embeds")
+        embeddings = self.backbone.vocab_embed(input_ids) if inputs_embeds is None else inputs_embeds
+        return MaskedLMOutput(logits=self.logits(self.hidden(embeddings)))  # type: ignore[arg-type]
+
+    def compile_blocks(self) -> None:
+        """torch.compile for each block, in place; keys and results stay as they are."""
+        for block in self.backbone.blocks:
+            block.compile()
+
+    def get_input_embeddings(self) -> nn.Module:
+        """The embedding module; its table is `.embedding`."""
+        return self.backbone.vocab_embed
+
+    def get_output_embeddings(self) -> nn.Module:
+        """The last linear layer."""
+        return self.backbone.output_layer.linear
+
+    def _init_weights(self, module: nn.Module) -> None:
+        # Asked by transformers for each module; all of ours draw their weights when they are made.
+        if isinstance(module, nn.Linear | VocabEmbedding):
+            module.reset_parameters()
+
+    def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> None:
+        """As in transformers, with feedback and tokenizer beside the weights, and every file whole or not there."""
+        with written_whole(Path(save_directory)) as scratch:
+            super().save_pretrained(scratch, *args, **kwargs)
+            self.save_companions(scratch)
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
+        """As in transformers, but a missing, unexpected or misshapen tensor is an error, not a warning."""
+        wants_info = kwargs.pop("output_loading_info", False)
+        kwargs["ignore_mismatched_sizes"] = True
+        both: Any = super().from_pretrained(pretrained_model_name_or_path, *args, output_loading_info=True, **kwargs)
+        model, info = both
+        refuse_misfits(str(pretrained_model_name_or_path), info)
+        return (model, info) if wants_info else model
+
+
+def refuse_misfits(source: str, info: Mapping[str, Any]) -> None:
+    """Raise if a loading report names tensors that are missing, unexpected, or of another shape."""
+    problems = []
+    for kind in ("missing", "unexpected"):
+        keys = sorted(info[f"{kind}_keys"])
+        if keys:
+            problems.append(f"{kind} {_some(keys)}")
+    shapes = sorted(f"{key} is {tuple(found)}, not {tuple(wanted)}" for key, found, wanted in info["mismatched_keys"])
+    if shapes:
+        problems.append(_some(shapes))
+    if problems:
+        raise ArcmaskError(f"the weights in {source} do not fit their config.json: {'; '.join(problems)}")
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+AutoConfig.register("mdlm", MDLMConfig)
+AutoModelForMaskedLM.register(MDLMConfig, MDLM)

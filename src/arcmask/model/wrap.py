@@ -1,0 +1,107 @@
+"""Any transformers model that takes `inputs_embeds`, as a denoiser.
+
+Hidden states are what enters the model's output embeddings, whatever head comes before them. The model's own code runs
+unchanged but for its last product, which is left to `logits`.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from arcmask.errors import ArcmaskError
+from arcmask.model.denoiser import Companions
+from arcmask.model.files import written_whole
+
+
+class Wrapped(Companions, nn.Module):
+    """The denoiser surface over a transformers model; see `wrap`."""
+
+    def __init__(self, model: Any, mask_id: int, shift: bool, max_length: int | None) -> None:
+        super().__init__()
+        self.model = model
+        self.mask_id = mask_id
+        self.max_length = max_length
+        self.shift = shift
+
+    @property
+    def table(self) -> Tensor:
+        """(V, D) input embeddings."""
+        return self.model.get_input_embeddings().weight
+
+    def hidden(self, embeddings: Tensor) -> Tensor:
+        """(B, L, D) -> (B, L, H): what the output embeddings multiply."""
+        if self.max_length is not None and embeddings.shape[1] > self.max_length:
+            raise ArcmaskError(f"a sequence has {embeddings.shape[1]} positions, but the model takes {self.max_length}")
+        with _without_product(self.model.get_output_embeddings()):
+            hidden = self.model(inputs_embeds=embeddings.to(self.table.dtype)).logits
+        if self.shift:  # what is predicted at a position is for the next one; the first has only its own
+            hidden = torch.cat([hidden[:, :1], hidden[:, :-1]], dim=1)
+        return hidden
+
+    def logits(self, hidden_rows: Tensor) -> Tensor:
+        """(M, H) -> (M, V), raw; an output padded past the table is cut to it."""
+        return self.model.get_output_embeddings()(hidden_rows)[..., : self.table.shape[0]]
+
+    def save_pretrained(self, folder: Any) -> None:
+        """The model's own `save_pretrained`, with feedback and tokenizer beside it."""
+        with written_whole(Path(folder)) as scratch:
+            self.model.save_pretrained(scratch)
+            self.save_companions(scratch)
+
+
+def wrap(model: Any, mask_id: int, *, shift: bool = False, max_length: int | None = None) -> Wrapped:
+    """A transformers model with an input embedding, an output embedding and `inputs_embeds` -> a denoiser.
+
+    `shift` is for models whose output at a position predicts the next one (Dream). `max_length` is the model's own
+    unless given. Four positions are run to see that hidden states and logits add up to the model's own output.
+    """
+    for name in ("get_input_embeddings", "get_output_embeddings"):
+        if getattr(model, name, lambda: None)() is None:
+            raise ArcmaskError(f"a {type(model).__name__} cannot be wrapped: its {name}() gives nothing")
+    rows = model.get_input_embeddings().weight.shape[0]
+    if not 0 <= mask_id < rows:
+        raise ArcmaskError(f"the mask id is {mask_id}, but the model's table has rows 0 to {rows - 1}")
+    if max_length is None:
+        max_length = getattr(model.config, "max_position_embeddings", None)
+        if getattr(model.config, "model_type", "") in ("roberta", "xlm-roberta", "camembert"):
+            # These count positions from the padding id on, so that the first two or so rows are never used.
+            max_length -= model.config.pad_token_id + 1
+    wrapped = Wrapped(model, mask_id, shift, max_length)
+    _check_product(wrapped)
+    return wrapped
+
+
+@contextmanager
+def _without_product(output: nn.Module) -> Iterator[None]:
+    """Let the output embeddings pass their input through, for the time of one call."""
+    output.forward = lambda hidden: hidden
+    try:
+        yield
+    finally:
+        del output.forward
+
+
+@torch.no_grad()
+def _check_product(wrapped: Wrapped) -> None:
+    """Refuse a model that does more after its output embeddings than hand them on."""
+    model, name = wrapped.model, type(wrapped.model).__name__
+    if model.get_output_embeddings().weight.shape[0] < wrapped.table.shape[0]:
+        raise ArcmaskError(f"a {name} cannot be wrapped: it has logits for fewer tokens than its table has rows")
+    was_training = model.training
+    model.eval()
+    try:
+        embeddings = wrapped.table[torch.full((1, 4), wrapped.mask_id, device=wrapped.table.device)]
+        direct = model(inputs_embeds=embeddings).logits[..., : wrapped.table.shape[0]]
+        with _without_product(model.get_output_embeddings()):
+            hidden = model(inputs_embeds=embeddings).logits
+        apart = wrapped.logits(hidden)
+    except TypeError as error:
+        raise ArcmaskError(f"a {name} cannot be wrapped: it does not take inputs_embeds alone ({error})") from error
+    finally:
+        model.train(was_training)
+    if not torch.allclose(direct, apart, rtol=1e-3, atol=1e-3):
+        raise ArcmaskError(f"a {name} cannot be wrapped: it changes its logits after the output embeddings")

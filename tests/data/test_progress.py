@@ -1,0 +1,44 @@
+"""Progress: a line now and then in a log, a bar on a terminal."""
+
+import re
+
+import pytest
+
+from arcmask.data import progress
+from arcmask.data.progress import Progress
+
+
+def test_a_line_says_how_far_how_fast_and_how_long():
+    job = Progress("preparing", unit="documents", total=300, done=100)
+    job.advance(50)
+    assert job.line(10.0) == "preparing: 150 of 300 documents, 5/s, 30 s left"
+    assert job.line(100.0) == "preparing: 150 of 300 documents, 0.5/s, 5 min left"
+
+
+def test_without_a_total_the_time_left_is_not_guessed():
+    job = Progress("preparing", unit="documents", total=None)
+    job.advance(50)
+    assert job.line(10.0) == "preparing: 50 documents, 5/s"
+
+
+@pytest.mark.parametrize(("seconds", "lines"), [(0.0, 3), (3600.0, 0)])
+def test_a_log_gets_lines_at_intervals(capsys, monkeypatch, seconds, lines):
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", seconds)
+    with Progress("preparing", unit="documents", total=3) as job:
+        for _ in range(3):
+            job.advance(1)
+    written = capsys.readouterr()
+    assert written.out == ""
+    assert written.err.count("preparing") == written.err.count("\n") == lines
+
+
+def test_a_terminal_gets_a_bar(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "120")
+    with Progress("preparing", unit="documents", total=3) as job:
+        job.advance(3)
+    written = re.sub("\x1b\\[[0-9;?]*[a-zA-Z]", "", capsys.readouterr().err)
+    assert "preparing" in written
+    assert "3/3 documents" in written
+    assert "━" in written

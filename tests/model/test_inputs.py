@@ -1,0 +1,75 @@
+"""The four inputs of a backbone, each against a direct sum over the table."""
+
+import pytest
+import torch
+
+from arcmask.errors import ArcmaskError
+from arcmask.model import Distribution, Embedded, Mixture, TokenIds, embed
+
+V, D = 11, 6
+DRAW = torch.Generator().manual_seed(0)
+TABLE = torch.randn(V, D, generator=DRAW, dtype=torch.float64)
+IDS = torch.randint(0, V, (2, 5), generator=DRAW)
+
+
+def test_ids_are_looked_up_and_embeddings_passed_on():
+    assert torch.equal(embed(TokenIds(IDS), TABLE), TABLE[IDS])
+    given = torch.randn(2, 5, D, dtype=torch.float64)
+    assert embed(Embedded(given), TABLE) is given
+
+
+def test_a_mixture_is_the_weighted_sum_of_its_rows():
+    ids = torch.randint(0, V, (2, 5, 3), generator=DRAW)
+    weights = torch.rand(2, 5, 3, generator=DRAW, dtype=torch.float64)
+    torch.testing.assert_close(embed(Mixture(ids, weights), TABLE), (weights[..., None] * TABLE[ids]).sum(2))
+
+
+def test_a_distribution_is_the_expected_row_and_a_one_hot_one_the_row_itself():
+    probs = torch.rand(2, 5, V, generator=DRAW, dtype=torch.float64).softmax(-1)
+    torch.testing.assert_close(embed(Distribution(probs), TABLE), (probs[..., None] * TABLE).sum(2))
+    one_hot = torch.nn.functional.one_hot(IDS, V).double()
+    torch.testing.assert_close(embed(one_hot, TABLE), TABLE[IDS])
+
+
+def test_a_bare_tensor_is_taken_for_what_its_shape_says():
+    assert torch.equal(embed(IDS, TABLE), TABLE[IDS])
+    given = torch.randn(2, 5, D, dtype=torch.float64)
+    assert embed(given, TABLE) is given
+
+
+def test_all_four_carry_gradients_to_the_table():
+    table = TABLE.clone().requires_grad_()
+    ids, weights = IDS[..., None].expand(2, 5, 2), torch.full((2, 5, 2), 0.5, dtype=torch.float64)
+    for given in (
+        TokenIds(IDS),
+        Mixture(ids, weights),
+        Distribution(torch.full((2, 5, V), 1 / V, dtype=torch.float64)),
+    ):
+        (gradient,) = torch.autograd.grad(embed(given, table).sum(), table)
+        assert gradient.abs().sum() > 0
+
+
+def test_a_shape_that_says_two_things_is_an_error_that_says_how_to_be_explicit():
+    square = torch.randn(7, 7)
+    given = torch.randn(1, 3, 7).softmax(-1)
+    with pytest.raises(ArcmaskError, match=r"say which with Embedded\(tensor\) or Distribution\(tensor\)"):
+        embed(given, square)
+    assert torch.equal(embed(Embedded(given), square), given)
+    torch.testing.assert_close(embed(Distribution(given), square), given @ square)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (torch.zeros(2, 5), r"a float32 tensor of shape \(2, 5\) is none of"),
+        (torch.zeros(2, 5, 7), r"embeddings \(B, L, 6\), a distribution \(B, L, 11\)"),
+        (TokenIds(torch.zeros(2, 5)), "ids must be integers, but are float32"),
+        (TokenIds(IDS[0]), r"ids must have the shape \(B, L\), but have \(5,\)"),
+        (Embedded(torch.zeros(2, 5, 7)), r"embeddings must have the shape \(B, L, 6\)"),
+        (Distribution(torch.zeros(2, 5, 7)), r"probs must have the shape \(B, L, 11\)"),
+        (Mixture(IDS[..., None], torch.zeros(2, 5, 2)), r"ids \(2, 5, 1\) but weights \(2, 5, 2\)"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_an_error(given, message):
+    with pytest.raises(ArcmaskError, match=message):
+        embed(given, TABLE)

@@ -1,0 +1,134 @@
+"""Other people's models as denoisers: small random ones, built from their configs."""
+
+import pytest
+import torch
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertForSequenceClassification,
+    BertModel,
+    DistilBertConfig,
+    DistilBertForMaskedLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    ModernBertConfig,
+    ModernBertForMaskedLM,
+    RobertaConfig,
+    RobertaForMaskedLM,
+)
+
+from arcmask.errors import ArcmaskError
+from arcmask.feedback import Confidence, SoftMask
+from arcmask.model import Denoiser, wrap
+
+V, MASK = 50, 4
+SIZE = {"vocab_size": V, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+
+
+def build(family: str):
+    torch.manual_seed(0)
+    if family == "bert":
+        return BertForMaskedLM(BertConfig(**SIZE, max_position_embeddings=20))
+    if family == "modernbert":
+        config = ModernBertConfig(
+            **SIZE, pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2
+        )
+        return ModernBertForMaskedLM(config)
+    if family == "roberta":
+        return RobertaForMaskedLM(RobertaConfig(**SIZE, max_position_embeddings=22, pad_token_id=1))
+    return DistilBertForMaskedLM(DistilBertConfig(vocab_size=V, dim=32, n_layers=2, n_heads=4, hidden_dim=48))
+
+
+@pytest.fixture(scope="module", params=["bert", "modernbert", "roberta", "distilbert"])
+def model(request):
+    return build(request.param).eval()
+
+
+def tokens() -> torch.Tensor:
+    ids = torch.randint(5, V, (2, 9), generator=torch.Generator().manual_seed(2))
+    ids[:, 2:6] = MASK
+    return ids
+
+
+@torch.no_grad()
+def test_hidden_and_logits_give_the_models_own_output(model):
+    denoiser = wrap(model, MASK)
+    assert isinstance(denoiser, Denoiser)
+    found = denoiser.logits(denoiser.hidden(denoiser.table[tokens()]))
+    torch.testing.assert_close(found, model(input_ids=tokens()).logits, atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_feedback_of_weight_zero_leaves_the_logits_unchanged(model):
+    denoiser = wrap(model, MASK)
+    plain = model(input_ids=tokens()).logits
+    feedback = SoftMask(confidence=Confidence(fixed=0.0))(tokens(), plain, denoiser.table, MASK)
+    found = denoiser.logits(denoiser.hidden(feedback.embeddings))
+    torch.testing.assert_close(found, plain, atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_feedback_changes_only_masked_inputs_and_so_the_logits(model):
+    denoiser = wrap(model, MASK)
+    plain = model(input_ids=tokens()).logits
+    feedback = SoftMask(confidence=Confidence(fixed=0.4))(tokens(), plain, denoiser.table, MASK)
+    changed = (feedback.embeddings != denoiser.table[tokens()]).any(-1)
+    assert torch.equal(changed, tokens() == MASK)
+    assert not torch.allclose(denoiser.logits(denoiser.hidden(feedback.embeddings)), plain, atol=1e-5)
+
+
+def test_the_model_is_left_as_it_was(model):
+    before = model(input_ids=tokens()).logits
+    denoiser = wrap(model, MASK)
+    denoiser.hidden(denoiser.table[tokens()])
+    assert torch.equal(model(input_ids=tokens()).logits, before)
+    assert not model.training
+
+
+@torch.no_grad()
+def test_shift_moves_every_prediction_one_position_on():
+    model = build("bert").eval()
+    plain, shifted = (wrap(model, MASK, shift=shift).hidden(model.get_input_embeddings()(tokens())) for shift in (0, 1))
+    assert torch.equal(shifted[:, 0], plain[:, 0])
+    assert torch.equal(shifted[:, 1:], plain[:, :-1])
+
+
+def test_the_longest_sequence_is_the_models_own():
+    assert wrap(build("bert"), MASK).max_length == 20
+    denoiser = wrap(build("roberta"), MASK)  # positions 0 and 1 belong to padding
+    assert denoiser.max_length == 20
+    denoiser.hidden(denoiser.table[torch.full((1, 20), MASK)])
+    with pytest.raises(ArcmaskError, match="a sequence has 21 positions, but the model takes 20"):
+        denoiser.hidden(denoiser.table[torch.full((1, 21), MASK)])
+
+
+class Softcapped(BertForMaskedLM):
+    """A model that does something to its logits after the output embeddings."""
+
+    def forward(self, **inputs):
+        output = super().forward(**inputs)
+        output.logits = 0.01 * torch.tanh(output.logits)
+        return output
+
+
+def test_models_that_do_not_fit_are_an_error():
+    bert = build("bert")
+    with pytest.raises(ArcmaskError, match="mask id is 50, but the model's table has rows 0 to 49"):
+        wrap(bert, V)
+    with pytest.raises(
+        ArcmaskError, match=r"a BertModel cannot be wrapped: its get_output_embeddings\(\) gives nothing"
+    ):
+        wrap(BertModel(bert.config), MASK)
+    with pytest.raises(ArcmaskError, match="a BertForSequenceClassification cannot be wrapped"):
+        wrap(BertForSequenceClassification(bert.config), MASK)
+    with pytest.raises(ArcmaskError, match="a Softcapped cannot be wrapped: it changes its logits after"):
+        wrap(Softcapped(bert.config), MASK)
+
+
+def test_a_causal_model_can_be_wrapped_for_what_it_is_worth():
+    """Nothing in the surface asks for a masked LM: Dream is a causal family's weights with full attention."""
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=V, n_embd=32, n_layer=1, n_head=2, n_positions=16)).eval()
+    denoiser = wrap(model, MASK, shift=True)
+    assert denoiser.max_length == 16
+    assert denoiser.hidden(denoiser.table[tokens()]).shape == (2, 9, 32)

@@ -1,0 +1,51 @@
+"""The README says what happens: its commands exist, and its output is what they print."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from models import small_mdlm, some_tokens
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+def test_the_demo_prints_what_the_readme_shows():
+    result = subprocess.run(
+        [sys.executable, "-m", "examples.operators"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    shown = [line.rstrip() for line in blocks("text")[0].splitlines()]
+    printed = [line.rstrip() for line in result.stdout.splitlines()]
+    assert printed[: len(shown)] == shown
+
+
+def test_every_make_target_that_is_mentioned_exists():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    for page in PAGES:
+        assert set(re.findall(r"^make ([a-z-]+)", page.read_text(), flags=re.MULTILINE)) <= targets, page
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page):
+    for link in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        assert link.startswith("http") or (page.parent / link).exists(), link
+
+
+def test_the_python_example_runs_as_written():
+    model, tokens = small_mdlm(), some_tokens()
+
+    class Embedding(torch.nn.Module):
+        weight = model.table
+
+    model.get_input_embeddings = Embedding
+    names = {"model": model, "mask_id": model.mask_id, "tokens": tokens}
+    exec(blocks("python")[0], names)
+    assert names["logits"].shape == (*tokens.shape, 23)
