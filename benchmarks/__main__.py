@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-NAMES = ("operators", "denoiser")
+NAMES = ("operators", "denoiser", "sampling")
 
 
 def main(names: list[str]) -> None:

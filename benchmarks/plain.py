@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from arcmask.model import MDLM
+
 EPSILON = 1e-6
 
 
@@ -34,3 +36,44 @@ def plain_candidates(logits: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
     entropy = -(probs * probs.clamp_min(1e-12).log()).sum(-1)
     top = probs.topk(k)
     return top.indices, top.values / top.values.sum(-1, keepdim=True), entropy
+
+
+class PlainSampler:
+    """One denoising step as public implementations write it: everything for all positions and the whole vocabulary."""
+
+    def __init__(self, model: MDLM, operator: str | None, top_p: float) -> None:
+        self.model, self.operator, self.top_p = model, operator, top_p
+
+    def step(self, tokens: Tensor, time: float, after: float, before: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Tokens (B, L) and the log-probabilities (B, L, V) of the step before -> the same after this step."""
+        embeddings = self.model.table[tokens]
+        masked = tokens == self.model.mask_id
+        if self.operator is not None and before is not None:
+            embeddings[masked] = self._feedback(before[masked])
+        logits = self.model(inputs_embeds=embeddings).logits
+        logits[..., self.model.mask_id] = -1e6
+        log_probs = logits - logits.logsumexp(-1, keepdim=True)
+        # The carry-over: a token that is there is predicted with certainty.
+        log_probs[~masked] = -1e6
+        log_probs[~masked, tokens[~masked]] = 0.0
+        probs = log_probs.exp()
+        if self.top_p < 1:
+            ordered, ids = probs.sort(dim=-1, descending=True)
+            kept = ordered.cumsum(-1) <= self.top_p
+            kept[..., 0] = True
+            probs = torch.zeros_like(probs).scatter_(-1, ids, ordered * kept)
+            probs = probs / probs.sum(-1, keepdim=True)
+        transition = probs * (time - after)
+        transition[..., self.model.mask_id] = after
+        noise = 1e-10 - (torch.rand(transition.shape, dtype=torch.float64) + 1e-10).log()
+        drawn = (transition / noise).argmax(-1)
+        return torch.where(masked, drawn, tokens), log_probs
+
+    def _feedback(self, log_probs: Tensor) -> Tensor:
+        ids, probs, entropy = plain_candidates(log_probs, 3)
+        weight = 0.5 * torch.sigmoid(10 / 1.5 * (4.0 - entropy))
+        mask, candidates = self.model.table[self.model.mask_id], self.model.table[ids]
+        if self.operator == "linear":
+            mean = (probs.unsqueeze(-1) * candidates).sum(1)
+            return (1 - weight).unsqueeze(-1) * mask + weight.unsqueeze(-1) * mean
+        return literal_spherical(mask, candidates, probs, weight)

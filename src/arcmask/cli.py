@@ -2,6 +2,7 @@
 
 import re
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
@@ -12,6 +13,7 @@ from jsonargparse import SUPPRESS, ArgumentParser, Namespace
 import arcmask
 from arcmask.data.config import PrepareConfig
 from arcmask.errors import ArcmaskError
+from arcmask.sampling.config import SampleConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,10 +60,18 @@ def _convert(config: ConvertConfig) -> None:
     print(convert(config.source, config.target, weights=config.weights))
 
 
+def _sample(config: SampleConfig) -> None:
+    from arcmask.checkpoint import load
+    from arcmask.sampling.command import run
+
+    run(config, load)
+
+
 COMMANDS = {
     "prepare": Command(
         "tokenise a corpus into rows that training reads", PrepareConfig, ("corpus", "out"), _prepare, _plan_prepare
     ),
+    "sample": Command("write text with a checkpoint", SampleConfig, ("checkpoint",), _sample),
     "convert": Command("turn a checkpoint into another form", ConvertConfig, ("source", "target"), _convert),
 }
 
@@ -102,6 +112,7 @@ def build_parser() -> Parser:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command; without one, say what there is. Bad input is one sentence and exit code 2."""
+    warnings.showwarning = lambda message, *_, **__: _say(str(message))  # type: ignore[assignment]
     parser = build_parser()
     given = parser.parse_args(sys.argv[1:] if arguments is None else list(arguments))
     if given.subcommand is None:
@@ -128,6 +139,6 @@ def _run(name: str, given: Namespace) -> None:
         command.run(config)
 
 
-def _say(error: ArcmaskError | str) -> int:
-    print(f"arcmask: {error}", file=sys.stderr)
+def _say(message: ArcmaskError | str) -> int:
+    print(f"arcmask: {message}", file=sys.stderr)
     return 2

@@ -1,0 +1,138 @@
+"""`arcmask sample` as a process: killed and started again, or shared by two, it writes the same samples, each once."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from models import small_mdlm
+
+from arcmask.checkpoint import save
+from arcmask.data import open_tokenizer
+from arcmask.errors import ArcmaskError
+from arcmask.feedback import Confidence, SoftMask
+from arcmask.sampling import SampleConfig
+
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory) -> Path:
+    """In float64, so that the samples of different batches agree to the bit."""
+    model = small_mdlm(vocab_size=28, model_length=32).double()
+    model.feedback = SoftMask(confidence=Confidence(fixed=0.3))
+    model.tokenizer = open_tokenizer("text8")
+    folder = tmp_path_factory.mktemp("model")
+    save(model, folder)
+    return folder
+
+
+def command(
+    checkpoint: Path, out: Path | None, *options: str, launch: tuple[str, ...] = ("-m", "arcmask")
+) -> list[str]:
+    target = [] if out is None else ["--out", str(out)]
+    return [sys.executable, *launch, "sample", str(checkpoint), "--steps", "12", *target, *options]
+
+
+def run(arguments: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(arguments, capture_output=True, text=True, check=False, env=ENVIRONMENT)
+
+
+def lines(out: Path) -> dict[int, dict]:
+    records = [json.loads(line) for line in out.read_text().splitlines()]
+    assert len({record["index"] for record in records}) == len(records), "a sample was repeated"
+    return {record["index"]: record for record in records}
+
+
+@pytest.fixture(scope="module")
+def unbroken(checkpoint, tmp_path_factory) -> dict[int, dict]:
+    out = tmp_path_factory.mktemp("unbroken") / "samples.jsonl"
+    result = run(command(checkpoint, out, "--num", "30"))
+    assert result.returncode == 0, result.stderr
+    return lines(out)
+
+
+def test_a_line_has_text_tokens_seed_steps_and_calls(unbroken):
+    assert sorted(unbroken) == list(range(30))
+    first = unbroken[0]
+    assert first["text"] == open_tokenizer("text8").decode(first["tokens"])
+    assert (first["seed"], first["steps"], first["length"], first["feedback"]) == (0, 12, 32, "spherical")
+    assert 0 < first["calls"] <= 13
+
+
+def test_killed_and_started_again_it_continues_and_never_repeats(checkpoint, unbroken, tmp_path):
+    out = tmp_path / "samples.jsonl"
+    arguments = command(checkpoint, out, "--num", "30", "--batch_size", "1")
+    rng = random.Random(0)
+    kills = 0
+    for _ in range(4):
+        process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT)
+        already = len(out.read_bytes()) if out.exists() else 0
+        while process.poll() is None and (not out.exists() or len(out.read_bytes()) <= already):
+            time.sleep(0.01)
+        time.sleep(rng.uniform(0, 0.15))
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            kills += 1
+        process.wait()
+    assert kills >= 2
+    with out.open("a") as file:  # what a kill in the middle of a write would leave
+        file.write('{"index": 29, "te')
+    result = run(arguments)
+    assert result.returncode == 0, result.stderr
+    assert lines(out) == unbroken
+
+
+def test_two_processes_share_the_work_and_write_the_same(checkpoint, unbroken, tmp_path):
+    out = tmp_path / "samples.jsonl"
+    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "--", "arcmask")
+    result = run(command(checkpoint, out, "--num", "30", "--batch_size", "3", launch=launch))
+    assert result.returncode == 0, result.stderr
+    assert lines(out) == unbroken
+
+
+def test_without_a_file_texts_are_printed(checkpoint, unbroken):
+    result = run(command(checkpoint, None, "--num", "2"))
+    assert result.stdout.splitlines() == [unbroken[0]["text"], unbroken[1]["text"]]
+
+
+def test_a_file_of_another_run_is_refused_and_left_alone(checkpoint, tmp_path):
+    out = tmp_path / "samples.jsonl"
+    run(command(checkpoint, out, "--num", "2"))
+    before = out.read_bytes()
+    result = run(command(checkpoint, out, "--num", "2", "--seed", "1"))
+    assert result.returncode == 2
+    assert result.stderr.endswith("holds samples with seed 0, but now seed is 1; give another file\n")
+    out.write_bytes(before + b"not a sample\n")
+    assert "line 3, is not a sample of ours" in run(command(checkpoint, out, "--num", "4")).stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--rule", "x"], "arcmask: unknown step rule 'x'; choose one of: "),
+        (["--budget", "half"], "arcmask: the budget is 'half', but must be a share above 0, such as 1/16\n"),
+        (["--budget", "1/4"], "arcmask: steps is 12 and budget is 1/4; give one of them\n"),
+        (["--out", "/proc/no/file"], "arcmask: cannot write to /proc/no/file: "),
+    ],
+)
+def test_bad_settings_are_said_before_the_model_is_opened(tmp_path, options, sentence):
+    base = [sys.executable, "-m", "arcmask", "sample", str(tmp_path / "no-model")]
+    steps = [] if options == ["--budget", "half"] else ["--steps", "12"]
+    result = run([*base, *steps, *options])
+    assert result.returncode == 2
+    assert result.stderr.startswith(sentence)
+
+
+def test_a_budget_is_a_share_of_the_length():
+    assert SampleConfig(checkpoint="x", budget="1/16").steps_for(1024) == 64
+    assert SampleConfig(checkpoint="x", budget="0.5").steps_for(128) == 64
+    assert SampleConfig(checkpoint="x", budget="1/16").steps_for(4) == 1
+    assert SampleConfig(checkpoint="x").steps_for(1024) == 64
+    with pytest.raises(ArcmaskError, match="the budget is '-1'"):
+        SampleConfig(checkpoint="x", budget="-1")
