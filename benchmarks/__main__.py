@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-NAMES = ("operators", "denoiser", "sampling")
+NAMES = ("operators", "denoiser", "sampling", "training")
 
 
 def main(names: list[str]) -> None:

@@ -8,6 +8,7 @@ import arcmask
 ROOT = Path(arcmask.__file__).parent
 LAYERS = [
     {"errors"},
+    {"files", "progress"},
     {"sphere", "schedule", "candidates"},
     {"feedback", "model", "data"},
     {"objective", "sampling", "checkpoint"},

@@ -4,7 +4,8 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from docstring_parser import parse as parse_docstring
@@ -13,7 +14,9 @@ from jsonargparse import SUPPRESS, ArgumentParser, Namespace
 import arcmask
 from arcmask.data.config import PrepareConfig
 from arcmask.errors import ArcmaskError
+from arcmask.recipes import RECIPES, find_recipe
 from arcmask.sampling.config import SampleConfig
+from arcmask.training.config import TrainConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,10 +70,61 @@ def _sample(config: SampleConfig) -> None:
     run(config, load)
 
 
+@dataclass(frozen=True, kw_only=True)
+class TrainCommand(TrainConfig):
+    """A recipe's settings, each of which can be changed, and where to train.
+
+    Args:
+        recipe: A recipe's name; it gives every setting that is not given.
+        run: The folder of the run. By default runs/RECIPE.
+        resume: Go on with a run that exists; false refuses it.
+    """
+
+    recipe: str
+    run: str | None = None
+    resume: bool = True
+
+    @property
+    def folder(self) -> str:
+        """Where to train."""
+        return self.run or f"runs/{self.recipe}"
+
+    def settings(self) -> TrainConfig:
+        """What to train."""
+        return TrainConfig(**{field.name: getattr(self, field.name) for field in fields(TrainConfig)})
+
+
+def _train(config: TrainCommand) -> None:
+    from arcmask.data import prepare
+    from arcmask.training import STOPPED, Stopped, train
+
+    if not config.resume and Path(config.folder).exists():
+        raise ArcmaskError(f"the run {config.folder} exists already, and resume is false; give another name")
+    needed = find_recipe(config.recipe).prepare
+    if config.data == needed.out:
+        prepare(needed)
+    try:
+        print(train(config.settings(), config.folder))
+    except Stopped:
+        print(f"stopped and saved; the same command goes on with {config.folder}", file=sys.stderr)
+        sys.exit(STOPPED)
+
+
+def _plan_train(config: TrainCommand) -> str:
+    from arcmask.data import plan as plan_data
+    from arcmask.training.plan import plan
+
+    needed = find_recipe(config.recipe).prepare
+    if config.data == needed.out and not Path(needed.out).is_dir():
+        return f"first: {plan_data(needed)}; then train {config.folder} (prepare the data to see what that takes)"
+    return plan(config.settings(), Path(config.folder))
+
+
 COMMANDS = {
     "prepare": Command(
         "tokenise a corpus into rows that training reads", PrepareConfig, ("corpus", "out"), _prepare, _plan_prepare
     ),
+    "train": Command("train a model by a recipe, or go on with it", TrainCommand, ("recipe",), _train, _plan_train),
     "sample": Command("write text with a checkpoint", SampleConfig, ("checkpoint",), _sample),
     "convert": Command("turn a checkpoint into another form", ConvertConfig, ("source", "target"), _convert),
 }
@@ -84,8 +138,8 @@ class Parser(ArgumentParser):
         sys.exit(_say(words))
 
 
-def build_parser() -> Parser:
-    """The whole command line."""
+def build_parser(recipe: str | None = None) -> Parser:
+    """The whole command line; a recipe's settings are the defaults of `train`."""
     parser = Parser(
         prog="arcmask",
         description="Predictive feedback for masked diffusion language models, along the sphere of their embeddings.",
@@ -104,6 +158,8 @@ def build_parser() -> Parser:
                 place, nargs="?", type=str, metavar=place.upper(), default=SUPPRESS, help=help_texts[place]
             )
         subparser.add_class_arguments(command.settings, as_group=False, skip=set(command.positional))
+        if name == "train" and recipe is not None:
+            subparser.set_defaults(asdict(find_recipe(recipe).train))
         if command.plan is not None:
             subparser.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
         subcommands.add_subcommand(name, subparser, help=command.summary)
@@ -113,12 +169,16 @@ def build_parser() -> Parser:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command; without one, say what there is. Bad input is one sentence and exit code 2."""
     warnings.showwarning = lambda message, *_, **__: _say(str(message))  # type: ignore[assignment]
-    parser = build_parser()
-    given = parser.parse_args(sys.argv[1:] if arguments is None else list(arguments))
-    if given.subcommand is None:
-        parser.print_help()
-        return
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    recipe = words[1] if words[:1] == ["train"] and len(words) > 1 and not words[1].startswith("-") else None
     try:
+        if words == ["train"]:
+            raise ArcmaskError(f"arcmask train needs a RECIPE; choose one of: {', '.join(sorted(RECIPES))}")
+        parser = build_parser(recipe)
+        given = parser.parse_args(words)
+        if given.subcommand is None:
+            parser.print_help()
+            return
         _run(given.subcommand, given[given.subcommand])
     except ArcmaskError as error:
         sys.exit(_say(error))

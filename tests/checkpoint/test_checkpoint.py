@@ -13,11 +13,12 @@ from models import small_mdlm, some_tokens
 from transformers import AutoModelForMaskedLM, BertConfig, BertForMaskedLM
 
 import arcmask
+from arcmask import files
 from arcmask.checkpoint import convert, load, newest_checkpoint, save
 from arcmask.data import open_tokenizer
 from arcmask.errors import ArcmaskError
 from arcmask.feedback import Confidence, SoftMask
-from arcmask.model import MDLM, Wrapped, files, size_config
+from arcmask.model import MDLM, Wrapped, size_config
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from arcmask.checkpoint.lightning import CONFIDENCE_KEYS, LightningFile, read_li
 from arcmask.data import open_tokenizer
 from arcmask.errors import ArcmaskError, unknown_name
 from arcmask.feedback import Confidence, SoftMask
+from arcmask.files import written_whole
 from arcmask.model import MDLM, MDLMConfig, Wrapped, wrap
 from arcmask.model.denoiser import FEEDBACK_FILE
-from arcmask.model.files import written_whole
 from arcmask.model.mdlm import refuse_misfits
 
 __all__ = ["convert", "load", "newest_checkpoint", "save"]

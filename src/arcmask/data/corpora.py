@@ -11,8 +11,8 @@ from importlib.resources import files as package_files
 from pathlib import Path
 from typing import Any
 
-from arcmask.data.files import sha256
 from arcmask.errors import ArcmaskError
+from arcmask.files import sha256
 
 # A text file that is the whole corpus, or that is longer than any document should be, is cut into pieces of about
 # this many characters: so that some can be held out, and memory stays bounded.

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from arcmask.data.files import json_bytes, sha256
 from arcmask.errors import ArcmaskError
+from arcmask.files import json_bytes, sha256
 
 FORMAT = 1
 INDEX, TOKENIZER, FREQUENCIES = "index.json", "tokenizer", "frequencies.npy"

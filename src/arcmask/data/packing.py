@@ -21,13 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arcmask.data.config import PrepareConfig
-from arcmask.data.files import UNFINISHED, flush, hash_file, remove_unfinished, sha256, write_whole
 from arcmask.data.index import FORMAT, FREQUENCIES, INDEX, SPLITS, TOKENIZER, Index, read_index
 from arcmask.data.job import PROGRESS, Document, Job, open_job, read_record
-from arcmask.data.progress import Progress
 from arcmask.data.shards import SplitWriter, token_dtype
 from arcmask.data.tokenizers import Tokenizer, bpe_size, open_tokenizer, train_bpe
 from arcmask.errors import ArcmaskError
+from arcmask.files import UNFINISHED, flush, hash_file, remove_unfinished, sha256, write_whole
+from arcmask.progress import Progress
 
 # Bytes of text that are encoded at a time: enough documents for every core, little enough memory.
 _CHUNK = 1 << 21

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from arcmask.data.files import flush, hash_file
 from arcmask.data.index import Shard, Split
 from arcmask.errors import ArcmaskError
+from arcmask.files import flush, hash_file
 
 
 def token_dtype(vocab_size: int) -> str:

@@ -19,8 +19,8 @@ import tokenizers as rust
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from arcmask.data.files import UNFINISHED, flush, hash_file, sha256
 from arcmask.errors import ArcmaskError
+from arcmask.files import UNFINISHED, flush, hash_file, sha256
 
 END, MASK = "<|endoftext|>", "[MASK]"
 _CHOICES = "gpt2, text8, bpe:SIZE, the folder of a saved tokenizer, or hub:NAME"

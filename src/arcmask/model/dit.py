@@ -11,6 +11,7 @@ import math
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from arcmask.model.config import MDLMConfig
 
@@ -170,6 +171,9 @@ class DiT(nn.Module):
         self.rotary_emb = Rotary(config.hidden_dim // config.n_heads)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_blocks))
         self.output_layer = OutputLayer(config)
+        self.checkpoint_blocks = (
+            False  # keep only the input of each block for the backward pass, and run it again there
+        )
 
     def forward(self, embeddings: Tensor) -> Tensor:
         # Without time conditioning the noise level is always zero, and one row serves all sequences.
@@ -177,5 +181,8 @@ class DiT(nn.Module):
         cos, sin = self.rotary_emb(embeddings.shape[1], embeddings.device)
         x = embeddings
         for block in self.blocks:
-            x = block(x, condition, cos, sin)
+            if self.checkpoint_blocks and torch.is_grad_enabled():
+                x = checkpoint(block, x, condition, cos, sin, use_reentrant=False)
+            else:
+                x = block(x, condition, cos, sin)
         return self.output_layer.prepare(x, condition)

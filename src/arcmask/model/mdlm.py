@@ -5,7 +5,8 @@ released or a saved checkpoint without remote code. What lies beside the weights
 `arcmask.checkpoint`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,12 +14,13 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForMaskedLM, PreTrainedModel
 from transformers.modeling_outputs import MaskedLMOutput
+from transformers.utils import logging
 
 from arcmask.errors import ArcmaskError
+from arcmask.files import written_whole
 from arcmask.model.config import MDLMConfig, size_config
 from arcmask.model.denoiser import Companions
 from arcmask.model.dit import DiT, VocabEmbedding
-from arcmask.model.files import written_whole
 
 
 class MDLM(Companions, PreTrainedModel):
@@ -92,7 +94,7 @@ class MDLM(Companions, PreTrainedModel):
 
     def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> None:
         """As in transformers, with feedback and tokenizer beside the weights, and every file whole or not there."""
-        with written_whole(Path(save_directory)) as scratch:
+        with written_whole(Path(save_directory)) as scratch, without_bars():
             super().save_pretrained(scratch, *args, **kwargs)
             self.save_companions(scratch)
 
@@ -105,6 +107,18 @@ class MDLM(Companions, PreTrainedModel):
         model, info = both
         refuse_misfits(str(pretrained_model_name_or_path), info)
         return (model, info) if wants_info else model
+
+
+@contextmanager
+def without_bars() -> Iterator[None]:
+    """Keep transformers from drawing a progress bar for a file or two."""
+    were_on = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if were_on:
+            logging.enable_progress_bar()
 
 
 def refuse_misfits(source: str, info: Mapping[str, Any]) -> None:

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from arcmask.errors import ArcmaskError
+from arcmask.files import written_whole
 from arcmask.model.denoiser import Companions
-from arcmask.model.files import written_whole
 
 
 class Wrapped(Companions, nn.Module):

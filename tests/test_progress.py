@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from arcmask.data import progress
-from arcmask.data.progress import Progress
+from arcmask import progress
+from arcmask.progress import Progress
 
 
 def test_a_line_says_how_far_how_fast_and_how_long():

@@ -1,14 +1,21 @@
 """Files that appear whole or not at all, and their hashes. Knows bytes and paths, nothing of what is in them."""
 
+import errno
 import hashlib
 import json
 import os
 import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from arcmask.errors import ArcmaskError
+
 # What a killed run can leave behind; nothing else in the package has such a name.
 UNFINISHED = ".tmp"
+LAST = "config.json"  # what a reader opens first is put in place last
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -53,3 +60,32 @@ def hash_file(path: Path) -> "hashlib._Hash":
     """The running SHA-256 of a file so far; what is appended to the file can be added to it."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256")
+
+
+def is_full_disk(error: BaseException) -> bool:
+    """Whether an error, of whatever kind, is the system's word that there is no space left."""
+    return getattr(error, "errno", None) == errno.ENOSPC or os.strerror(errno.ENOSPC) in str(error)
+
+
+@contextmanager
+def written_whole(folder: Path) -> Iterator[Path]:
+    """A scratch folder to write into; on leaving, its files are moved into `folder`. On an error nothing is."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=".writing-", dir=folder))
+    except OSError as error:
+        raise ArcmaskError(f"cannot write to {folder}: {error.strerror}") from error
+    try:
+        yield scratch
+        for file in sorted(scratch.iterdir(), key=lambda file: file.name == LAST):
+            flush(file)
+            file.replace(folder / file.name)
+    except Exception as error:
+        # torch and safetensors report a full disk as errors of their own, with the system's words in them.
+        if is_full_disk(error):
+            raise ArcmaskError(f"{folder} could not be written: the disk is full") from error
+        if isinstance(error, OSError):
+            raise ArcmaskError(f"{folder} could not be written: {error}") from error
+        raise
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)

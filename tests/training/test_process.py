@@ -1,0 +1,125 @@
+"""Training as a process: killed, asked to stop, or shared by two ranks, it ends with the weights of an unbroken run."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+import yaml
+
+from arcmask.training import STOPPED, TrainConfig
+
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
+UNTIMED = ("tokens_per_second", "memory_gb")
+
+
+def command(config: TrainConfig, run: Path, *launch: str) -> list[str]:
+    settings = run.parent / f"{run.name}.yaml"
+    settings.write_text(yaml.safe_dump(asdict(config) | {"band": list(config.band)}))
+    launch = launch or ("-m", "arcmask")
+    options = ["--config", str(settings), "--run", str(run)]
+    return [sys.executable, *launch, "train", "sotu-tiny-spherical", *options]
+
+
+def start(arguments: list[str]) -> subprocess.Popen:
+    return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+
+
+def finish(arguments: list[str]) -> None:
+    process = start(arguments)
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors
+
+
+def outcome(run: Path, step: int) -> tuple[dict, dict, list[dict]]:
+    """All that a run leaves: weights, averages and moments, counts, and metrics but for timing."""
+    folder = run / "checkpoints" / f"step-{step:07d}"
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    records = [{key: value for key, value in line.items() if key not in UNTIMED} for line in lines]
+    tensors = safetensors.torch.load_file(folder / "trainer.safetensors")
+    return tensors, json.loads((folder / "trainer.json").read_text()), records
+
+
+def assert_same(found, expected) -> None:
+    assert found[1:] == expected[1:]
+    assert found[0].keys() == expected[0].keys()
+    for name, tensor in expected[0].items():
+        assert torch.equal(found[0][name], tensor), name
+
+
+@pytest.fixture
+def long(config) -> TrainConfig:
+    return replace(config, steps=40, save_every=2, validate_every=10)
+
+
+@pytest.fixture
+def unbroken(long, tmp_path):
+    finish(command(long, tmp_path / "unbroken"))
+    return outcome(tmp_path / "unbroken", 40)
+
+
+def wait_for_progress(process: subprocess.Popen, run: Path, before: int) -> None:
+    metrics = run / "metrics.jsonl"
+    while process.poll() is None and (not metrics.exists() or len(metrics.read_bytes()) <= before):
+        time.sleep(0.005)
+
+
+def kill_and_resume(config: TrainConfig, run: Path, kills: int, number: int = signal.SIGKILL) -> list[int]:
+    """Kill the run so often, a random moment after it has got on; then let it finish. Returns the exit codes."""
+    rng = random.Random(kills)
+    codes = []
+    for _ in range(kills):
+        before = len((run / "metrics.jsonl").read_bytes()) if (run / "metrics.jsonl").exists() else 0
+        process = start(command(config, run))
+        wait_for_progress(process, run, before)
+        time.sleep(rng.uniform(0, 0.3))
+        process.send_signal(number)
+        process.communicate()
+        codes.append(process.returncode)
+        complete = [path for path in (run / "checkpoints").glob("step-*") if (path / "complete").is_file()]
+        assert len(complete) >= min(1, len(codes) - 1), "a checkpoint was lost"
+    finish(command(config, run))
+    return codes
+
+
+def test_killed_three_times_it_ends_as_if_it_had_not_been(long, unbroken, tmp_path):
+    codes = kill_and_resume(long, tmp_path / "killed", 3)
+    assert -signal.SIGKILL in codes
+    assert_same(outcome(tmp_path / "killed", 40), unbroken)
+
+
+@pytest.mark.slow
+def test_killed_twenty_times_it_ends_as_if_it_had_not_been(long, unbroken, tmp_path):
+    kill_and_resume(long, tmp_path / "killed", 20)
+    assert_same(outcome(tmp_path / "killed", 40), unbroken)
+
+
+def test_asked_to_stop_it_saves_and_says_so_by_its_exit_code(long, unbroken, tmp_path):
+    codes = kill_and_resume(long, tmp_path / "stopped", 1, signal.SIGTERM)
+    assert codes == [STOPPED]
+    assert_same(outcome(tmp_path / "stopped", 40), unbroken)
+
+
+def test_two_ranks_reach_the_weights_of_one(config, tmp_path):
+    config = replace(config, steps=20, dropout=0.0, save_every=20, validate_every=10)
+    finish(command(config, tmp_path / "one"))
+    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "--", "arcmask")
+    finish(command(config, tmp_path / "two", *launch))
+    one, two = outcome(tmp_path / "one", 20), outcome(tmp_path / "two", 20)
+    gates = [record["feedback"] for record in one[2]]
+    assert gates == [record["feedback"] for record in two[2]]
+    assert {True, False} == set(gates)
+    for name, tensor in one[0].items():
+        torch.testing.assert_close(two[0][name], tensor, rtol=0, atol=1e-10, msg=name)
+    for first, second in zip(one[2], two[2], strict=True):
+        assert second["loss"] == pytest.approx(first["loss"], rel=1e-9)
+        if "validation_nll_feedback" in first:
+            assert second["validation_nll_feedback"] == pytest.approx(first["validation_nll_feedback"], rel=1e-9)

@@ -1,0 +1,215 @@
+"""Training in one process: what a step does, what it writes, and what stops it."""
+
+import errno
+import json
+import os
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+from scipy.stats import binomtest
+
+from arcmask.checkpoint import load
+from arcmask.errors import ArcmaskError
+from arcmask.feedback import Gate
+from arcmask.training import TrainConfig, loop, state, train
+from arcmask.training.optimiser import Average, rate
+
+
+def metrics(run: Path) -> list[dict]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_run_learns_and_writes_all_it_should(config, tmp_path):
+    config = replace(config, steps=60, learning_rate=3e-3, validate_every=20)
+    last = train(config, tmp_path / "run")
+    records = metrics(tmp_path / "run")
+    assert [record["step"] for record in records] == list(range(1, 61))
+    assert last.name == "step-0000060"
+    assert sorted(path.name for path in last.parent.iterdir()) == ["step-0000057", "step-0000060"]
+    validations = [record["validation_nll_plain"] for record in records if "validation_nll_plain" in record]
+    assert validations[-1] < validations[0]
+    fed = [record for record in records if record["feedback"]]
+    assert {"weight", "weight_spread", "angle", "euclidean_angle", "scale", "centre", "steepness"} <= set(fed[0])
+    assert {"loss", "nll", "perplexity", "gradient_norm", "tokens_per_second", "memory_gb"} <= set(records[0])
+    assert "weight" not in next(record for record in records if not record["feedback"])
+    model = load(tmp_path / "run")
+    assert model.feedback.operator == "spherical"
+    assert model.tokenizer.name == "text8"
+
+
+def test_gates_are_the_seeds_and_every_arm_shares_them(config, tmp_path):
+    for operator in ("none", "linear", "spherical"):
+        train(replace(config, operator=operator, steps=6, validate_every=0), tmp_path / operator)
+    expected = [Gate().draw(config.seed, step, 8, 16).feedback for step in range(6)]
+    masked = [int(Gate().draw(config.seed, step, 8, 16).masked.sum()) for step in range(6)]
+    for operator in ("none", "linear", "spherical"):
+        assert [record["feedback"] for record in metrics(tmp_path / operator)] == expected
+        assert [record["masked"] for record in metrics(tmp_path / operator)] == masked
+    opened = sum(Gate().draw(config.seed, step, 2, 1).feedback for step in range(2000))
+    assert binomtest(opened, 2000, 0.5).pvalue > 1e-3
+
+
+def test_without_feedback_the_scalars_are_not_touched_not_even_by_momentum(config, tmp_path):
+    train(replace(config, steps=12, validate_every=0), tmp_path / "run")
+    records = metrics(tmp_path / "run")
+    for before, record in pairwise(records):
+        same = all(before[name] == record[name] for name in ("scale", "centre", "steepness"))
+        assert same != record["feedback"]
+    counts = json.loads((tmp_path / "run" / "checkpoints" / "step-0000012" / "trainer.json").read_text())
+    fed = sum(record["feedback"] for record in records)
+    steps = {name: n for name, n in counts["optimiser_steps"].items() if name.startswith("feedback")}
+    assert set(steps.values()) == {fed}
+
+
+def test_micro_batches_add_up_to_the_batch(config, tmp_path, base):
+    still = json.loads((base / "config.json").read_text())
+    assert still["dropout"] == 0.1
+    for size in (2, 8):
+        train(replace(config, micro_batch=size, dropout=0.0, validate_every=0), tmp_path / str(size))
+    first, second = (
+        safetensors.torch.load_file(tmp_path / n / "checkpoints/step-0000012/trainer.safetensors") for n in "28"
+    )
+    for name, tensor in first.items():
+        torch.testing.assert_close(tensor, second[name], rtol=1e-8, atol=1e-10, msg=name)
+
+
+def test_what_is_saved_are_the_averaged_weights(config, tmp_path):
+    last = train(replace(config, validate_every=0), tmp_path / "run")
+    trainer = safetensors.torch.load_file(last / "trainer.safetensors")
+    model = load(last)
+    name = "backbone.blocks.0.mlp.0.weight"
+    assert torch.equal(model.get_parameter(name), trainer[f"average.denoiser.{name}"])
+    assert not torch.equal(model.get_parameter(name), trainer[f"raw.denoiser.{name}"])
+    raw = model.feedback.confidence.raw_scale.item()
+    assert raw == pytest.approx(trainer["average.feedback.confidence.raw_scale"].item())
+
+
+def test_a_frozen_backbone_stays_as_it_is(config, tmp_path, base):
+    config = replace(config, freeze_backbone=True, gate_probability=1.0, validate_every=0)
+    model = load(train(config, tmp_path / "run"))
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), load(base).parameters(), strict=True))
+    assert metrics(tmp_path / "run")[-1]["scale"] != metrics(tmp_path / "run")[0]["scale"]
+
+
+def test_checkpointed_blocks_give_the_same_weights(config, tmp_path):
+    for name, flag in (("plain", False), ("twice", True)):
+        train(replace(config, checkpoint_blocks=flag, validate_every=0, steps=4), tmp_path / name)
+    first, second = (load(tmp_path / name) for name in ("plain", "twice"))
+    for a, b in zip(first.parameters(), second.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
+
+
+def test_a_model_from_scratch_fits_the_data(config, tmp_path):
+    config = replace(config, init="new:tiny", steps=1, validate_every=0, operator="none")
+    assert load(train(config, tmp_path / "run")).config.vocab_size == 28
+
+
+def test_the_learning_rate_follows_its_curve(config):
+    config = replace(config, warm_up=4, steps=24)
+    assert [rate(config, step) for step in range(5)] == [0.25, 0.5, 0.75, 1.0, 1.0]
+    cosine = replace(config, curve="cosine")
+    assert rate(cosine, 14) == pytest.approx(0.5)
+    assert rate(cosine, 23) < 0.02
+
+
+def test_the_average_is_the_formulas_and_a_swap_undoes_itself():
+    parameters = {"x": torch.zeros(3)}
+    average = Average(parameters, 0.5)
+    expected = torch.zeros(3)
+    for step in range(1, 6):
+        parameters["x"] += 1
+        average.update(parameters)
+        decay = min(0.5, (1 + step) / (10 + step))
+        expected = decay * expected + (1 - decay) * parameters["x"]
+    torch.testing.assert_close(average.shadow["x"], expected)
+    average.swap(parameters)
+    torch.testing.assert_close(parameters["x"], expected)
+    average.swap(parameters)
+    assert torch.equal(parameters["x"], torch.full((3,), 5.0))
+
+
+def test_a_non_finite_loss_stops_the_run_and_names_the_last_good_checkpoint(config, tmp_path, monkeypatch):
+    real = loop._Sums.of
+
+    def broken(found):
+        sums = real(found)
+        broken.calls += 1
+        if broken.calls == 2 * 5:  # two micro-batches a step
+            sums[0] = float("nan")
+        return sums
+
+    broken.calls = 0
+    monkeypatch.setattr(loop._Sums, "of", staticmethod(broken))
+    with pytest.raises(ArcmaskError, match=r"not finite at step 5 on rank 0; .*step-0000003"):
+        train(config, tmp_path / "run")
+
+
+def test_a_full_disk_keeps_the_old_checkpoint_and_says_so(config, tmp_path, monkeypatch):
+    real = state.safetensors.torch.save_file
+
+    def full(tensors, path):
+        if "step-0000006" in str(path):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(tensors, path)
+
+    monkeypatch.setattr(state.safetensors.torch, "save_file", full)
+    with pytest.raises(ArcmaskError, match=r"step 6 could not be written: the disk is full; .*step-0000003 is kept"):
+        train(config, tmp_path / "run")
+    monkeypatch.undo()
+    assert train(config, tmp_path / "run").name == "step-0000012"
+
+
+def test_a_tracker_that_fails_is_dropped_and_training_goes_on(config, tmp_path, monkeypatch):
+    def gone(*_, **__):
+        raise ConnectionError("the server went away")
+
+    monkeypatch.setattr(loop.Accelerator, "log", gone)
+    with pytest.warns(UserWarning, match="the tracker failed and is dropped; training goes on .the server went away"):
+        train(replace(config, tracker="tensorboard", steps=3, validate_every=0), tmp_path / "run")
+    assert len(metrics(tmp_path / "run")) == 3
+
+
+def test_a_changed_setting_is_refused_with_the_difference(config, tmp_path):
+    train(replace(config, steps=3, validate_every=0), tmp_path / "run")
+    with pytest.raises(ArcmaskError, match=r"has other settings .steps is 3 there and 4 here"):
+        train(replace(config, steps=4, validate_every=0), tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"data": "no/such/data"}, "no/such/data"),
+        ({"operator": "spheric"}, "unknown operator 'spheric'"),
+        ({"init": "new:huge"}, "unknown model size 'huge'"),
+        ({"init": "no.ckpt"}, "there is no file no.ckpt"),
+        ({"micro_batch": 3}, "8 sequences cannot be cut evenly into micro-batches of 3"),
+    ],
+)
+def test_a_wrong_run_dies_before_a_model_is_built(config, tmp_path, monkeypatch, change, message):
+    monkeypatch.setattr(loop, "build_model", None)
+    with pytest.raises(ArcmaskError, match=message):
+        train(replace(config, **change), tmp_path / "run")
+
+
+def test_ranks_that_cannot_share_a_batch_are_refused(config, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    with pytest.raises(ArcmaskError, match="the batch of 8 cannot be shared evenly by 3 ranks"):
+        train(config, tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"steps": 0}, "steps is 0, but must be 1 or more"),
+        ({"learning_rate": 0.0}, "learning_rate is 0.0"),
+        ({"ema": 1.0}, r"ema is 1.0, but must lie in \[0, 1\)"),
+        ({"freeze_backbone": True, "operator": "none"}, "there is nothing to train"),
+    ],
+)
+def test_settings_out_of_range_are_an_error(change, message):
+    with pytest.raises(ArcmaskError, match=message):
+        TrainConfig(**{"data": "x", "init": "y", **change})
