@@ -27,11 +27,13 @@ class ConvertConfig:
         source: A folder, a run, a Lightning .ckpt or a hub id.
         target: The folder to make in the released layout; or a file, if its name ends in .ckpt.
         weights: Which weights to take where the source has both.
+        mask_id: The id of the mask, for a source that does not say.
     """
 
     source: str
     target: str
     weights: Literal["ema", "raw"] = "ema"
+    mask_id: int | None = None
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ def _plan_prepare(config: PrepareConfig) -> str:
 def _convert(config: ConvertConfig) -> None:
     from arcmask.checkpoint import convert
 
-    print(convert(config.source, config.target, weights=config.weights))
+    print(convert(config.source, config.target, weights=config.weights, mask_id=config.mask_id))
 
 
 def _sample(config: SampleConfig) -> None:

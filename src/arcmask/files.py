@@ -68,8 +68,12 @@ def is_full_disk(error: BaseException) -> bool:
 
 
 @contextmanager
-def written_whole(folder: Path) -> Iterator[Path]:
-    """A scratch folder to write into; on leaving, its files are moved into `folder`. On an error nothing is."""
+def written_whole(folder: Path, replaces: tuple[str, ...] = ()) -> Iterator[Path]:
+    """A scratch folder to write into; on leaving, its files are moved into `folder`. On an error nothing is.
+
+    Files that match `replaces` and were not written anew are removed: they belong to what was there before.
+    """
+    made = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=".writing-", dir=folder))
@@ -77,8 +81,15 @@ def written_whole(folder: Path) -> Iterator[Path]:
         raise ArcmaskError(f"cannot write to {folder}: {error.strerror}") from error
     try:
         yield scratch
-        for file in sorted(scratch.iterdir(), key=lambda file: file.name == LAST):
+        written = sorted(scratch.iterdir(), key=lambda file: file.name == LAST)
+        for file in written:
+            file.chmod(0o666 & ~_umask())  # some writers keep their files to their user
             flush(file)
+        for pattern in replaces:
+            for old in folder.glob(pattern):
+                if old.name not in {file.name for file in written}:
+                    old.unlink()
+        for file in written:
             file.replace(folder / file.name)
     except Exception as error:
         # torch and safetensors report a full disk as errors of their own, with the system's words in them.
@@ -89,3 +100,11 @@ def written_whole(folder: Path) -> Iterator[Path]:
         raise
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+        if made and not any(folder.iterdir()):
+            folder.rmdir()
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -149,6 +149,46 @@ def test_saving_again_replaces_every_file(tmp_path):
     assert torch.equal(load(tmp_path / "out").table, other.table)
 
 
+def test_a_later_save_leaves_nothing_of_an_earlier_one(tmp_path):
+    full_model().save_pretrained(tmp_path / "out", max_shard_size="20KB")
+    assert (tmp_path / "out" / "model.safetensors.index.json").exists()
+    assert torch.equal(load(tmp_path / "out").table, full_model().table)
+    other = small_mdlm(vocab_size=28, seed=5)
+    save(other, tmp_path / "out")
+    again = load(tmp_path / "out")
+    assert torch.equal(again.table, other.table)
+    assert again.feedback is None
+    assert again.tokenizer is None
+
+
+def test_files_can_be_read_by_others(tmp_path):
+    save(small_mdlm(), tmp_path / "out")
+    modes = {file.stat().st_mode & 0o777 for file in (tmp_path / "out").iterdir()}
+    assert modes == {0o666 & ~files._umask()}
+
+
+def test_a_wrapped_model_keeps_what_it_was_told(tmp_path):
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    model = BertForMaskedLM(BertConfig(vocab_size=30, **sizes)).eval()
+    save(arcmask.wrap(model, 3, shift=True, max_length=7), tmp_path / "out")
+    again = load(tmp_path / "out")
+    assert (again.mask_id, again.shift, again.max_length, again.tokenizer) == (3, True, 7, None)
+    (tmp_path / "out" / "wrap.json").unlink()
+    with pytest.raises(ArcmaskError, match="has no tokenizer, so that its mask is not known; give mask_id"):
+        load(tmp_path / "out")
+    assert load(tmp_path / "out", mask_id=9).mask_id == 9
+
+
+def test_a_tokenizer_with_another_mask_is_refused(folder):
+    config = json.loads((folder / "config.json").read_text())
+    save(small_mdlm(vocab_size=28), folder)
+    open_tokenizer("text8").save(folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"mask_token_id": 4}))
+    with pytest.raises(ArcmaskError, match="is 27, but the model's is 4"):
+        load(folder)
+
+
 def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch):
     save(full_model(), tmp_path / "out")
     before = {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()}
@@ -182,6 +222,17 @@ def test_a_tokenizer_of_another_size_is_refused(folder):
         ("config.json", "{", r"config\.json is not JSON"),
         ("model.safetensors", None, r"has a config\.json, but no model\.safetensors"),
         ("feedback.json", '{"operator": "linear"}', r"feedback settings are \['operator'\]"),
+        (
+            "feedback.json",
+            '{"operator": "linear", "top_k": "3", "karcher_steps": 3, "confidence": {"fixed": 0.1}}',
+            r"feedback\.json does not describe feedback",
+        ),
+        (
+            "config.json",
+            '{"model_type": "mdlm", "vocab_size": "28"}',
+            r"config\.json does not describe a model|vocab_size",
+        ),
+        ("model.safetensors.index.json", "{}", "holds no weight_map"),
     ],
 )
 def test_a_folder_that_is_not_whole_is_an_error(folder, name, content, message):

@@ -1,6 +1,7 @@
 """Lightning files: weights by name, settings out of real omegaconf objects, and nothing in them is ever run."""
 
 import os
+import zipfile
 from collections import OrderedDict
 
 import pytest
@@ -8,9 +9,10 @@ import torch
 from models import small_mdlm, some_tokens
 from omegaconf import OmegaConf
 
-from arcmask.checkpoint import convert, load
+from arcmask.checkpoint import convert, load, save
 from arcmask.checkpoint.lightning import read_lightning
 from arcmask.errors import ArcmaskError
+from arcmask.feedback import Confidence, SoftMask
 
 SCALARS = {"tran_head.raw_scale": 0.3, "tran_head.raw_centre_neg": 1.2, "tran_head.raw_steep": 3.4}
 
@@ -102,6 +104,47 @@ def test_pickled_code_is_never_run(tmp_path, place):
     assert not mark.exists()
     torch.load(path, weights_only=False)  # torch itself would have run it
     assert mark.exists()
+
+
+def test_a_torchscript_program_is_not_opened(tmp_path):
+    """torch.load would hand it to torch.jit.load, which runs the code in it."""
+    with zipfile.ZipFile(tmp_path / "a.ckpt", "w") as archive:
+        for name in ("a/data.pkl", "a/constants.pkl", "a/version"):
+            archive.writestr(name, b"")
+    with pytest.raises(ArcmaskError, match="is a TorchScript program, not a checkpoint; it is not opened"):
+        load(tmp_path / "a.ckpt")
+
+
+class Stateless:
+    pass
+
+
+def test_odd_objects_beside_the_tensors_do_no_harm(tmp_path):
+    model = small_mdlm()
+    for number, odd in enumerate(
+        ({"config": None}, {"config": Stateless()}, Stateless(), [1], {"config": {"model": 3}})
+    ):
+        assert load(write(tmp_path / f"{number}.ckpt", model, hyper_parameters=odd)).config.vocab_size == 23
+
+
+def test_feedback_and_mask_survive_the_way_through_a_file(tmp_path):
+    model = small_mdlm(mask_token_id=4)
+    for confidence in (Confidence(fixed=0.3), Confidence(centre=-1.5)):
+        model.feedback = SoftMask("spherical", top_k=2, confidence=confidence)
+        name = f"{confidence.fixed}"
+        save(model, tmp_path / name)
+        convert(str(tmp_path / name), str(tmp_path / f"{name}.ckpt"))
+        again = load(tmp_path / f"{name}.ckpt")
+        assert again.feedback.settings() == model.feedback.settings()
+        assert again.mask_id == 4
+
+
+def test_a_tokenizer_with_a_mask_of_its_own_needs_the_mask_to_be_said(tmp_path):
+    config = OmegaConf.create({"data": {"tokenizer_name_or_path": "bert-base-uncased"}, "model": {"length": 16}})
+    path = write(tmp_path / "a.ckpt", small_mdlm(), config=config)
+    with pytest.raises(ArcmaskError, match="'bert-base-uncased' and does not say which id is the mask; give mask_id"):
+        load(path)
+    assert load(path, mask_id=5).mask_id == 5
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,27 @@ def test_the_longest_sequence_is_the_models_own():
         denoiser.hidden(denoiser.table[torch.full((1, 21), MASK)])
 
 
+def test_a_forward_that_someone_else_put_on_the_output_layer_stays(model):
+    output = model.get_output_embeddings()
+    calls = []
+    inner = type(output).forward
+
+    def hooked(hidden):
+        calls.append(len(hidden))
+        return inner(output, hidden)
+
+    output.forward = hooked
+    try:
+        denoiser = wrap(model, MASK)
+        denoiser.hidden(denoiser.table[tokens()])
+        assert output.forward is hooked
+        before = len(calls)
+        model(input_ids=tokens())
+        assert len(calls) == before + 1
+    finally:
+        del output.forward
+
+
 class Softcapped(BertForMaskedLM):
     """A model that does something to its logits after the output embeddings."""
 
@@ -116,11 +137,15 @@ def test_models_that_do_not_fit_are_an_error():
     with pytest.raises(ArcmaskError, match="mask id is 50, but the model's table has rows 0 to 49"):
         wrap(bert, V)
     with pytest.raises(
-        ArcmaskError, match=r"a BertModel cannot be wrapped: its get_output_embeddings\(\) gives nothing"
+        ArcmaskError, match=r"a BertModel cannot be wrapped: its get_output_embeddings\(\) gives no table"
     ):
         wrap(BertModel(bert.config), MASK)
     with pytest.raises(ArcmaskError, match="a BertForSequenceClassification cannot be wrapped"):
         wrap(BertForSequenceClassification(bert.config), MASK)
+    with pytest.raises(ArcmaskError, match="the mask id is None"):
+        wrap(bert, None)
+    with pytest.raises(ArcmaskError, match="a Wrapped is a denoiser already"):
+        wrap(wrap(bert, MASK), MASK)
     with pytest.raises(ArcmaskError, match="a Softcapped cannot be wrapped: it changes its logits after"):
         wrap(Softcapped(bert.config), MASK)
 

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -44,6 +45,7 @@ def run(arguments: list[str]) -> subprocess.CompletedProcess[str]:
 
 
 def lines(out: Path) -> dict[int, dict]:
+    """By index, without the path that the checkpoint was given by."""
     records = [json.loads(line) for line in out.read_text().splitlines()]
     assert len({record["index"] for record in records}) == len(records), "a sample was repeated"
     return {record["index"]: record for record in records}
@@ -96,6 +98,34 @@ def test_two_processes_share_the_work_and_write_the_same(checkpoint, unbroken, t
     assert lines(out) == unbroken
 
 
+def test_two_starts_at_once_write_each_sample_once(checkpoint, unbroken, tmp_path):
+    out = tmp_path / "samples.jsonl"
+    arguments = command(checkpoint, out, "--num", "30", "--batch_size", "2")
+    both = [subprocess.Popen(arguments, stderr=subprocess.DEVNULL, env=ENVIRONMENT) for _ in range(2)]
+    assert [process.wait() for process in both] == [0, 0]
+    assert lines(out) == unbroken
+
+
+def test_another_model_or_other_feedback_is_refused_and_another_path_to_the_same_is_not(checkpoint, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(checkpoint, copy)
+    out = tmp_path / "samples.jsonl"
+    assert run(command(copy, out, "--num", "1")).returncode == 0
+    assert run(command(checkpoint, out, "--num", "2")).returncode == 0
+    settings = json.loads((copy / "feedback.json").read_text())
+    (copy / "feedback.json").write_text(json.dumps(settings | {"top_k": 1}))
+    assert "holds samples with feedback_settings" in run(command(copy, out, "--num", "3")).stderr
+    save(small_mdlm(vocab_size=28, model_length=32, seed=9).double(), copy)
+    result = run(command(copy, out, "--num", "3", "--feedback", "spherical"))
+    assert result.returncode == 2
+
+
+def test_bad_input_leaves_nothing_behind(tmp_path):
+    result = run(command(tmp_path / "no-model", tmp_path / "new" / "samples.jsonl"))
+    assert result.returncode == 2
+    assert not (tmp_path / "new").exists()
+
+
 def test_without_a_file_texts_are_printed(checkpoint, unbroken):
     result = run(command(checkpoint, None, "--num", "2"))
     assert result.stdout.splitlines() == [unbroken[0]["text"], unbroken[1]["text"]]
@@ -118,7 +148,9 @@ def test_a_file_of_another_run_is_refused_and_left_alone(checkpoint, tmp_path):
         (["--rule", "x"], "arcmask: unknown step rule 'x'; choose one of: "),
         (["--budget", "half"], "arcmask: the budget is 'half', but must be a share above 0, such as 1/16\n"),
         (["--budget", "1/4"], "arcmask: steps is 12 and budget is 1/4; give one of them\n"),
-        (["--out", "/proc/no/file"], "arcmask: cannot write to /proc/no/file: "),
+        (["--out", "/dev/null"], "arcmask: cannot write to /dev/null: it is not a regular file\n"),
+        (["--batch_size", "0"], "arcmask: batch_size is 0, but must be 1 or more\n"),
+        (["--precision", "half"], "arcmask: unknown precision 'half'; choose one of: "),
     ],
 )
 def test_bad_settings_are_said_before_the_model_is_opened(tmp_path, options, sentence):

@@ -3,6 +3,7 @@
 import json
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from models import small_mdlm
@@ -118,6 +119,27 @@ def test_any_number_of_steps_and_any_length_end_without_a_mask(model, rule, step
     assert samples.tokens.shape == (3, length)
     assert not (samples.tokens == model.mask_id).any()
     assert (samples.calls <= steps + 1).all()
+
+
+def test_prompts_of_different_lengths_need_one_length_for_all(model):
+    with pytest.raises(ArcmaskError, match=r"different lengths \(\[24, 5\]\); give one length for all"):
+        sample(model, num=2, prompt=["a [MASK]at", "a cat"], steps=2, feedback=None)
+
+
+def test_prompts_may_be_lists_tensors_or_arrays_of_ids(model):
+    ids = [1, model.mask_id, 3]
+    samples = [
+        sample(model, prompt=kind, steps=2, feedback=None).tokens
+        for kind in (ids, torch.tensor(ids), np.array(ids), list(np.array(ids)))
+    ]
+    assert all(torch.equal(found, samples[0]) for found in samples)
+
+
+def test_dropout_is_off_while_sampling_and_the_mode_is_put_back():
+    model = small_mdlm(vocab_size=28, model_length=24, dropout=0.5).train()
+    first, second = (sample(model, num=2, steps=6, feedback=None).tokens for _ in range(2))
+    assert torch.equal(first, second)
+    assert all(module.training for module in model.modules())
 
 
 def test_no_samples_are_no_trouble(model):

@@ -16,11 +16,12 @@ from torch import Tensor
 from arcmask.checkpoint.lightning import CONFIDENCE_KEYS, LightningFile, read_lightning
 from arcmask.data import open_tokenizer
 from arcmask.errors import ArcmaskError, unknown_name
-from arcmask.feedback import Confidence, SoftMask
+from arcmask.feedback import SoftMask
 from arcmask.files import written_whole
 from arcmask.model import MDLM, MDLMConfig, Wrapped, wrap
 from arcmask.model.denoiser import FEEDBACK_FILE
 from arcmask.model.mdlm import refuse_misfits
+from arcmask.model.wrap import WRAP_FILE
 
 __all__ = ["convert", "load", "newest_checkpoint", "save"]
 
@@ -29,16 +30,17 @@ COMPLETE = "complete"  # the marker that is written last into a run's checkpoint
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model")
 
 
-def load(source: str | os.PathLike[str], *, weights: Weights = "ema") -> MDLM | Wrapped:
+def load(source: str | os.PathLike[str], *, weights: Weights = "ema", mask_id: int | None = None) -> MDLM | Wrapped:
     """A denoiser from a folder, a run, a Lightning `.ckpt` or a hub id, with its feedback and tokenizer if it has them.
 
-    `weights` chooses between the averaged and the raw ones where a file has both (a Lightning checkpoint).
+    `weights` chooses between the averaged and the raw ones where a file has both (a Lightning checkpoint). `mask_id` is
+    for checkpoints that do not say which id is the mask.
     """
     if weights not in ("ema", "raw"):
         raise unknown_name("kind of weights", weights, ("ema", "raw"))
     path = Path(source)
     if path.suffix == ".ckpt":
-        return _from_lightning(path, read_lightning(path, ema=weights == "ema"))
+        return _from_lightning(path, read_lightning(path, ema=weights == "ema"), mask_id)
     if path.is_file():
         raise ArcmaskError(f"{path} is a file, but only Lightning checkpoints (.ckpt) are; otherwise give the folder")
     if not path.is_dir():
@@ -46,10 +48,33 @@ def load(source: str | os.PathLike[str], *, weights: Weights = "ema") -> MDLM | 
     elif (path / "checkpoints").is_dir():
         path = newest_checkpoint(path)
     config = _read_json(path / "config.json")
-    denoiser = _from_folder(path, config) if config.get("model_type") == "mdlm" else _from_transformers(path, config)
+    if config.get("model_type") == "mdlm":
+        denoiser: MDLM | Wrapped = _from_folder(
+            path, config if mask_id is None else config | {"mask_token_id": mask_id}
+        )
+    else:
+        denoiser = _from_transformers(path, config, mask_id)
     if (path / FEEDBACK_FILE).is_file():
-        denoiser.feedback = SoftMask.from_settings(_read_json(path / FEEDBACK_FILE))
+        denoiser.feedback = _feedback(str(path / FEEDBACK_FILE), _read_json(path / FEEDBACK_FILE))
     return denoiser
+
+
+def _feedback(source: str, settings: Any) -> SoftMask:
+    """Feedback from what a file says of it."""
+    try:
+        return SoftMask.from_settings(settings)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ArcmaskError(f"{source} does not describe feedback: {error}") from error
+
+
+def _config(source: str, settings: dict[str, Any]) -> MDLMConfig:
+    """A configuration from what a file says of it."""
+    try:
+        return MDLMConfig(**settings)
+    except ArcmaskError:
+        raise
+    except Exception as error:  # transformers checks types in its own way, with errors of its own
+        raise ArcmaskError(f"{source} does not describe a model: {' '.join(str(error).split())}") from error
 
 
 def save(denoiser: MDLM | Wrapped, folder: str | os.PathLike[str]) -> None:
@@ -57,12 +82,12 @@ def save(denoiser: MDLM | Wrapped, folder: str | os.PathLike[str]) -> None:
     denoiser.save_pretrained(folder)
 
 
-def convert(source: str, target: str, *, weights: Weights = "ema") -> Path:
+def convert(source: str, target: str, *, weights: Weights = "ema", mask_id: int | None = None) -> Path:
     """From any form that `load` reads to a folder in the released layout, or to a `.ckpt` if `target` ends so."""
     out = Path(target)
     if out.exists() and (out.is_file() or any(out.iterdir())):
         raise ArcmaskError(f"{out} exists already; give a new name")
-    denoiser = load(source, weights=weights)
+    denoiser = load(source, weights=weights, mask_id=mask_id)
     if out.suffix != ".ckpt":
         save(denoiser, out)
     elif isinstance(denoiser, MDLM):
@@ -74,10 +99,10 @@ def convert(source: str, target: str, *, weights: Weights = "ema") -> Path:
 
 def newest_checkpoint(run: Path) -> Path:
     """The last complete checkpoint folder of a run; one without its final marker is passed over."""
-    complete = sorted(step for step in (run / "checkpoints").glob("step-*") if (step / COMPLETE).is_file())
-    if not complete:
+    found = [step for step in (run / "checkpoints").glob("step-*") if (step / COMPLETE).is_file()]
+    if not found:
         raise ArcmaskError(f"the run {run} has no complete checkpoint")
-    return complete[-1]
+    return max(found, key=lambda step: int(step.name.removeprefix("step-")))
 
 
 def _download(source: str) -> Path:
@@ -107,13 +132,18 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def _from_folder(folder: Path, config: dict[str, Any]) -> MDLM:
     """The released layout: a strict fit of keys and shapes, seen before any weight is kept."""
-    model = _fitted(str(folder), MDLMConfig(**config), _read_weights(folder))
+    model = _fitted(str(folder), _config(str(folder / "config.json"), config), _read_weights(folder))
     if any((folder / name).is_file() for name in _TOKENIZER_FILES):
         model.tokenizer = open_tokenizer(str(folder))
         if model.tokenizer.size != model.config.vocab_size:
             raise ArcmaskError(
                 f"the tokenizer in {folder} has {model.tokenizer.size} entries, but the model has "
                 f"{model.config.vocab_size}"
+            )
+        if model.tokenizer.mask_id != model.mask_id:
+            raise ArcmaskError(
+                f"the mask of the tokenizer in {folder} is {model.tokenizer.mask_id}, but the model's is "
+                f"{model.mask_id}"
             )
     else:
         model.tokenizer = _default_tokenizer(model)
@@ -132,7 +162,12 @@ def _default_tokenizer(model: MDLM) -> Any:
 
 def _read_weights(folder: Path) -> dict[str, Tensor]:
     index = folder / "model.safetensors.index.json"
-    names = sorted(set(_read_json(index)["weight_map"].values())) if index.is_file() else ["model.safetensors"]
+    names = ["model.safetensors"]
+    if index.is_file():
+        shards = _read_json(index).get("weight_map")
+        if not isinstance(shards, dict):
+            raise ArcmaskError(f"{index} holds no weight_map")
+        names = sorted(set(shards.values()))
     weights: dict[str, Tensor] = {}
     for name in names:
         if not (folder / name).is_file():
@@ -163,8 +198,8 @@ def _fitted(source: str, config: MDLMConfig, weights: dict[str, Tensor]) -> MDLM
     return model
 
 
-def _from_transformers(folder: Path, config: dict[str, Any]) -> Wrapped:
-    """A masked LM of transformers, wrapped; its tokenizer says which id is the mask."""
+def _from_transformers(folder: Path, config: dict[str, Any], mask_id: int | None) -> Wrapped:
+    """A masked LM of transformers, wrapped; what `wrap` was told when it was saved, or its tokenizer, says how."""
     from transformers import AutoModelForMaskedLM
 
     kind = config.get("model_type")
@@ -175,38 +210,75 @@ def _from_transformers(folder: Path, config: dict[str, Any]) -> Wrapped:
             f"{folder} holds a model of type {kind!r}, which is neither 'mdlm' nor a masked LM that transformers opens "
             "by itself; open it with its own code and pass it to arcmask.wrap(model, mask_id)"
         ) from error
-    tokenizer = open_tokenizer(str(folder))
-    denoiser = wrap(model, tokenizer.mask_id)
+    told = _read_json(folder / WRAP_FILE) if (folder / WRAP_FILE).is_file() else {}
+    tokenizer = None
+    if any((folder / name).is_file() for name in _TOKENIZER_FILES):
+        tokenizer = open_tokenizer(str(folder))
+    if mask_id is None:
+        mask_id = told.get("mask_id", None if tokenizer is None else tokenizer.mask_id)
+    if mask_id is None:
+        raise ArcmaskError(f"{folder} has no tokenizer, so that its mask is not known; give mask_id")
+    denoiser = wrap(model, mask_id, shift=told.get("shift", False), max_length=told.get("max_length"))
+    if tokenizer is not None and tokenizer.size > denoiser.table.shape[0]:
+        raise ArcmaskError(
+            f"the tokenizer in {folder} has {tokenizer.size} entries, but the model has {denoiser.table.shape[0]}"
+        )
     denoiser.tokenizer = tokenizer
     return denoiser
 
 
-def _from_lightning(path: Path, file: LightningFile) -> MDLM:
-    """The configuration is read off the tensors' shapes; only length and dropout must come from the settings."""
+def _from_lightning(path: Path, file: LightningFile, mask_id: int | None) -> MDLM:
+    """The configuration is read off the tensors' shapes; only length, dropout and mask must come from elsewhere."""
     weights = file.weights
     needed = ("vocab_embed.embedding", "sigma_map.mlp.0.bias", "rotary_emb.inv_freq")
     missing = [name for name in needed if f"backbone.{name}" not in weights]
     if missing:
         raise ArcmaskError(f"{path} is not a Diffusion Transformer of this family: it has no backbone.{missing[0]}")
-    vocab_size, hidden_dim = weights["backbone.vocab_embed.embedding"].shape
-    settings = file.settings.get("model")
-    settings = settings if isinstance(settings, dict) else {}
-    config = MDLMConfig(
-        vocab_size=vocab_size,
-        hidden_dim=hidden_dim,
-        cond_dim=weights["backbone.sigma_map.mlp.0.bias"].shape[0],
-        n_blocks=len({key.split(".")[2] for key in weights if key.startswith("backbone.blocks.")}),
-        n_heads=hidden_dim // (2 * weights["backbone.rotary_emb.inv_freq"].shape[0]),
-        model_length=settings.get("length", 1024),
-        dropout=settings.get("dropout", 0.1),
+    table = weights["backbone.vocab_embed.embedding"]
+    frequencies = weights["backbone.rotary_emb.inv_freq"].numel()
+    if table.ndim != 2 or not frequencies:
+        raise ArcmaskError(f"{path} is not a Diffusion Transformer of this family: its tensors have other shapes")
+    settings, ours = _section(file.settings, "model"), _section(file.settings, "arcmask")
+    if mask_id is None:
+        mask_id = ours.get("mask_id", _last_if_gpt2(path, file.settings, table.shape[0]))
+    config = _config(
+        str(path),
+        {
+            "vocab_size": table.shape[0],
+            "hidden_dim": table.shape[1],
+            "cond_dim": weights["backbone.sigma_map.mlp.0.bias"].shape[0],
+            "n_blocks": len({key.split(".")[2] for key in weights if key.startswith("backbone.blocks.")}),
+            "n_heads": table.shape[1] // (2 * frequencies),
+            "model_length": settings.get("length", 1024),
+            "dropout": settings.get("dropout", 0.1),
+            "mask_token_id": mask_id,
+        },
     )
     model = _fitted(str(path), config, {key: tensor.clone() for key, tensor in weights.items()})
     model.tokenizer = _default_tokenizer(model)
-    if file.confidence:
-        raw = {name: value.item() for name, value in file.confidence.items()}
+    if "feedback" in ours:
+        model.feedback = _feedback(str(path), ours["feedback"])
+    elif file.confidence:
+        raw = {name: value.item() for name, value in file.confidence.items() if value.numel() == 1}
         # Such files name no operator; the family's own is the linear one over its top three.
-        model.feedback = SoftMask("linear", confidence=Confidence.from_settings(raw))
+        fed = {"operator": "linear", "top_k": 3, "karcher_steps": 3, "confidence": raw}
+        model.feedback = _feedback(str(path), fed)
     return model
+
+
+def _section(settings: dict[str, Any], name: str) -> dict[str, Any]:
+    found = settings.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _last_if_gpt2(path: Path, settings: dict[str, Any], vocab_size: int) -> int:
+    """The family adds a mask behind GPT-2's vocabulary, but takes a tokenizer's own where it has one."""
+    tokenizer = _section(settings, "data").get("tokenizer_name_or_path", "gpt2")
+    if tokenizer not in ("gpt2", "text8", None):
+        raise ArcmaskError(
+            f"{path} was trained with the tokenizer {tokenizer!r} and does not say which id is the mask; give mask_id"
+        )
+    return vocab_size - 1
 
 
 def _write_lightning(model: MDLM, out: Path) -> None:
@@ -221,6 +293,8 @@ def _write_lightning(model: MDLM, out: Path) -> None:
         "model": {"length": model.config.model_length, "dropout": model.config.dropout},
         "parameterization": "subs",
         "time_conditioning": False,
+        "arcmask": {"mask_id": model.mask_id}
+        | ({} if model.feedback is None else {"feedback": model.feedback.settings()}),
     }
     content = {
         "state_dict": state,

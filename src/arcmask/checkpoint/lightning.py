@@ -37,20 +37,19 @@ CONFIDENCE_KEYS = {
 class Inert:
     """Stands for an object of any class outside the list; keeps what it was given and runs nothing."""
 
-    def __init__(self, *arguments: Any, **_: Any) -> None:
-        self.arguments = arguments
-        self.state: Any = None
-        self.items: dict[Any, Any] = {}
+    state: Any = None  # on the class: pickle makes objects without calling __init__
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
 
     def __setstate__(self, state: Any) -> None:
-        self.__init__()  # type: ignore[misc]  # pickle may have made it without calling __init__
         self.state = state
 
     def __call__(self, *_: Any, **__: Any) -> "Inert":
         return self
 
-    def __setitem__(self, key: Any, value: Any) -> None:
-        vars(self).setdefault("items", {})[key] = value
+    def __setitem__(self, _: Any, __: Any) -> None:
+        """Pickled mappings of another type fill themselves."""
 
     def append(self, _: Any) -> None:
         """Pickled lists of another type append to themselves."""
@@ -83,7 +82,9 @@ def read_lightning(path: Path, *, ema: bool = True) -> LightningFile:
     _only_tensors(path, "state_dict", state.items())
     settings = _plain(content.get("hyper_parameters", {}))
     settings = settings if isinstance(settings, dict) else {}
-    _refuse_other_processes(path, settings.get("config", settings))
+    settings = settings.get("config", settings)
+    settings = settings if isinstance(settings, dict) else {}
+    _refuse_other_processes(path, settings)
     averages = content.get("ema")
     if ema and averages is not None:
         state |= _ema_weights(path, averages, state)
@@ -91,7 +92,7 @@ def read_lightning(path: Path, *, ema: bool = True) -> LightningFile:
     if not weights:
         raise ArcmaskError(f"{path} has no tensor whose name begins with 'backbone.'")
     confidence = {ours: state[theirs] for theirs, ours in CONFIDENCE_KEYS.items() if theirs in state}
-    return LightningFile(weights=weights, confidence=confidence, settings=settings.get("config", settings))
+    return LightningFile(weights=weights, confidence=confidence, settings=settings)
 
 
 def _unpickle(path: Path) -> Any:
@@ -99,6 +100,10 @@ def _unpickle(path: Path) -> Any:
         raise ArcmaskError(f"there is no file {path}")
     if not zipfile.is_zipfile(path):
         raise ArcmaskError(f"{path} is not a whole checkpoint in torch's zip format")
+    with zipfile.ZipFile(path) as archive:
+        if any(name.rpartition("/")[2] == "constants.pkl" for name in archive.namelist()):
+            # torch.load would hand it to torch.jit.load, which runs the code in it.
+            raise ArcmaskError(f"{path} is a TorchScript program, not a checkpoint; it is not opened")
     restricted = SimpleNamespace(Unpickler=_RestrictedUnpickler, __name__="restricted pickle")
     try:
         return torch.load(path, map_location="cpu", pickle_module=restricted, weights_only=False, mmap=True)

@@ -15,6 +15,18 @@ from torch import Tensor
 from arcmask.errors import unknown_name
 
 FEEDBACK_FILE = "feedback.json"
+# What a saved model may consist of: a later save into the same folder leaves none of these behind.
+MODEL_FILES = (
+    "config.json",
+    "model*.safetensors",
+    "model.safetensors.index.json",
+    FEEDBACK_FILE,
+    "wrap.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "vocab.*",
+)
 Precision = Literal["auto", "float32", "bfloat16"]
 
 

@@ -19,7 +19,7 @@ from transformers.utils import logging
 from arcmask.errors import ArcmaskError
 from arcmask.files import written_whole
 from arcmask.model.config import MDLMConfig, size_config
-from arcmask.model.denoiser import Companions
+from arcmask.model.denoiser import MODEL_FILES, Companions
 from arcmask.model.dit import DiT, VocabEmbedding
 
 
@@ -94,7 +94,7 @@ class MDLM(Companions, PreTrainedModel):
 
     def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> None:
         """As in transformers, with feedback and tokenizer beside the weights, and every file whole or not there."""
-        with written_whole(Path(save_directory)) as scratch, without_bars():
+        with written_whole(Path(save_directory), replaces=MODEL_FILES) as scratch, without_bars():
             super().save_pretrained(scratch, *args, **kwargs)
             self.save_companions(scratch)
 

@@ -4,6 +4,7 @@ Hidden states are what enters the model's output embeddings, whatever head comes
 unchanged but for its last product, which is left to `logits`.
 """
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,10 @@ from torch import Tensor, nn
 
 from arcmask.errors import ArcmaskError
 from arcmask.files import written_whole
-from arcmask.model.denoiser import Companions
+from arcmask.model.denoiser import MODEL_FILES, Companions
+from arcmask.model.mdlm import without_bars
+
+WRAP_FILE = "wrap.json"  # what `wrap` was told, beside the model's own files
 
 
 class Wrapped(Companions, nn.Module):
@@ -48,8 +52,10 @@ class Wrapped(Companions, nn.Module):
 
     def save_pretrained(self, folder: Any) -> None:
         """The model's own `save_pretrained`, with feedback and tokenizer beside it."""
-        with written_whole(Path(folder)) as scratch:
+        with written_whole(Path(folder), replaces=MODEL_FILES) as scratch, without_bars():
             self.model.save_pretrained(scratch)
+            settings = {"mask_id": self.mask_id, "shift": self.shift, "max_length": self.max_length}
+            (scratch / WRAP_FILE).write_text(json.dumps(settings) + "\n")
             self.save_companions(scratch)
 
 
@@ -59,30 +65,42 @@ def wrap(model: Any, mask_id: int, *, shift: bool = False, max_length: int | Non
     `shift` is for models whose output at a position predicts the next one (Dream). `max_length` is the model's own
     unless given. Four positions are run to see that hidden states and logits add up to the model's own output.
     """
+    kind = type(model).__name__
+    if isinstance(model, Companions):
+        raise ArcmaskError(f"a {kind} is a denoiser already; it need not be wrapped")
     for name in ("get_input_embeddings", "get_output_embeddings"):
-        if getattr(model, name, lambda: None)() is None:
-            raise ArcmaskError(f"a {type(model).__name__} cannot be wrapped: its {name}() gives nothing")
+        if getattr(getattr(model, name, lambda: None)(), "weight", None) is None:
+            raise ArcmaskError(f"a {kind} cannot be wrapped: its {name}() gives no table")
     rows = model.get_input_embeddings().weight.shape[0]
-    if not 0 <= mask_id < rows:
+    if not isinstance(mask_id, int) or not 0 <= mask_id < rows:
         raise ArcmaskError(f"the mask id is {mask_id}, but the model's table has rows 0 to {rows - 1}")
     if max_length is None:
-        max_length = getattr(model.config, "max_position_embeddings", None)
-        if getattr(model.config, "model_type", "") in ("roberta", "xlm-roberta", "camembert"):
-            # These count positions from the padding id on, so that the first two or so rows are never used.
-            max_length -= model.config.pad_token_id + 1
+        max_length = _positions(model)
     wrapped = Wrapped(model, mask_id, shift, max_length)
     _check_product(wrapped)
     return wrapped
 
 
+def _positions(model: Any) -> int | None:
+    """How many positions a model has. RoBERTa's kind counts them from behind the padding id on."""
+    for name, module in model.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding) and module.padding_idx is not None:
+            return module.num_embeddings - module.padding_idx - 1
+    return getattr(model.config, "max_position_embeddings", None)
+
+
 @contextmanager
 def _without_product(output: nn.Module) -> Iterator[None]:
     """Let the output embeddings pass their input through, for the time of one call."""
+    own = vars(output).get("forward")  # a hook of accelerate's may have put one there
     output.forward = lambda hidden: hidden
     try:
         yield
     finally:
-        del output.forward
+        if own is None:
+            del output.forward
+        else:
+            output.forward = own
 
 
 @torch.no_grad()
@@ -99,8 +117,9 @@ def _check_product(wrapped: Wrapped) -> None:
         with _without_product(model.get_output_embeddings()):
             hidden = model(inputs_embeds=embeddings).logits
         apart = wrapped.logits(hidden)
-    except TypeError as error:
-        raise ArcmaskError(f"a {name} cannot be wrapped: it does not take inputs_embeds alone ({error})") from error
+    except (TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ArcmaskError(f"a {name} cannot be wrapped: it does not run on inputs_embeds alone ({reason})") from error
     finally:
         model.train(was_training)
     if not torch.allclose(direct, apart, rtol=1e-3, atol=1e-3):

@@ -4,16 +4,21 @@ A line is written whole, under a lock; what a kill left of one is cut off at the
 not sampled again.
 """
 
+import errno
 import fcntl
+import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, cast
 
+import torch
+
 from arcmask.errors import ArcmaskError
-from arcmask.model import Denoiser, Precision
+from arcmask.model import Denoiser, Precision, has_fast_bfloat16
+from arcmask.progress import Progress
 from arcmask.sampling.config import SampleConfig
 from arcmask.sampling.filters import Filter
 from arcmask.sampling.generate import Samples, checked_steps, find_feedback, in_batches, start_tokens
@@ -36,89 +41,123 @@ def run(config: SampleConfig, load: Callable[[str], Denoiser]) -> None:
     sampler = Sampler(denoiser=denoiser, rule=rule, steps=steps, feedback=feedback, filter=filter_)
     settings = _settings(config, sampler, starts.shape[1])
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-    done = set() if out is None else _done(out, settings)
-    missing = [index for index in range(config.num) if index not in done and index % world == rank]
-    size = config.batch_size
-    for begin in range(0, len(missing), size):
-        chosen = missing[begin : begin + size]
-        precision = cast("Precision", config.precision)
-        for samples in in_batches(sampler, starts, chosen, config.seed, size, precision):
-            _write(out, chosen, samples, settings)
+    file = None if out is None else SampleFile(out, settings)
+    mine = [i for i in range(config.num) if i % world == rank and (file is None or i not in file.done)]
+    precision = cast("Precision", config.precision)
+    batches = in_batches(sampler, starts, mine, config.seed, config.batch_size, precision)
+    with Progress("sampling", unit="samples", total=len(mine)) if file is not None else nullcontext() as progress:
+        for begin, samples in zip(range(0, len(mine), config.batch_size), batches, strict=True):
+            records = list(_records(mine[begin : begin + config.batch_size], samples, config.checkpoint))
+            if file is None or progress is None:
+                for record in records:
+                    print(json.dumps(record["tokens"]) if record["text"] is None else record["text"], flush=True)
+            else:
+                file.append(records)
+                progress.advance(len(records))
+
+
+def _records(indices: list[int], samples: Samples, checkpoint: str) -> Iterator[dict[str, Any]]:
+    for place, index in enumerate(indices):
+        yield {
+            "index": index,
+            "text": None if samples.texts is None else samples.texts[place],
+            "tokens": samples.tokens[place].tolist(),
+            "calls": int(samples.calls[place]),
+            "checkpoint": checkpoint,
+        }
 
 
 def _settings(config: SampleConfig, sampler: Sampler, length: int) -> dict[str, Any]:
-    """What a line's text depends on, apart from its index."""
+    """What a line's text depends on, apart from its index. The model is known by its weights, not by its path."""
+    device = sampler.denoiser.table.device
+    fast = config.precision == "bfloat16" or (config.precision == "auto" and has_fast_bfloat16(device))
     feedback = sampler.feedback
     return {
-        "checkpoint": config.checkpoint,
         "seed": config.seed,
         "steps": sampler.steps,
         "length": length,
         "rule": config.rule,
         "feedback": "none" if feedback is None else feedback.operator,
+        "feedback_settings": None if feedback is None else feedback.settings(),
         "temperature": config.temperature,
         "top_p": config.top_p,
         "top_k": config.top_k,
         "prompt": config.prompt,
+        "precision": "bfloat16" if fast else "float32",
+        "model": _fingerprint(sampler.denoiser),
     }
 
 
+def _fingerprint(denoiser: Denoiser) -> str:
+    """A few hex digits of the embedding table: another model, or the same one further trained, has others."""
+    content = denoiser.table.detach().cpu().contiguous().view(torch.uint8).numpy()
+    return hashlib.sha256(content.tobytes()).hexdigest()[:16]
+
+
 def _usable(out: Path) -> Path:
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.open("ab").close()
-    except OSError as error:
-        raise ArcmaskError(f"cannot write to {out}: {error.strerror}") from error
+    """A path that can be written, by all that can be seen without writing."""
+    if out.exists() and not out.is_file():
+        raise ArcmaskError(f"cannot write to {out}: it is not a regular file")
+    nearest = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
+    if not os.access(nearest, os.W_OK):
+        raise ArcmaskError(f"cannot write to {out}: {nearest} does not allow it")
     return out
 
 
-@contextmanager
-def _locked(out: Path) -> Iterator[int]:
-    handle = os.open(out, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield handle
-    finally:
-        os.close(handle)
+class SampleFile:
+    """The file of a run, which other processes may be writing too."""
 
+    def __init__(self, path: Path, settings: dict[str, Any]) -> None:
+        self.path, self.settings = path, settings
+        self.done: set[int] = set()
+        self._read = 0  # bytes that were looked at
+        self._line = 0
+        if path.exists():
+            with self._locked() as handle:
+                self._look(handle)
 
-def _done(out: Path, settings: dict[str, Any]) -> set[int]:
-    """The indices that the file has already; a line that was not finished is cut off, another run's is an error."""
-    with _locked(out) as handle:
-        content = out.read_bytes()
+    def append(self, records: list[dict[str, Any]]) -> None:
+        """Write those that are not there yet, all at once."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self._locked() as handle:
+                self._look(handle)
+                new = [record for record in records if record["index"] not in self.done]
+                content = "".join(json.dumps(r | self.settings, ensure_ascii=False) + "\n" for r in new).encode()
+                if os.write(handle, content) != len(content):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            raise ArcmaskError(f"{self.path} could not be written: {error.strerror}") from error
+
+    @contextmanager
+    def _locked(self) -> Iterator[int]:
+        handle = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield handle
+        finally:
+            os.close(handle)
+
+    def _look(self, handle: int) -> None:
+        """Take in the lines that are new; one that was not finished is cut off, another run's is an error."""
+        content = os.pread(handle, os.fstat(handle).st_size - self._read, self._read)
         whole = content.rfind(b"\n") + 1
         if whole < len(content):
-            os.ftruncate(handle, whole)
-    done = set()
-    for number, line in enumerate(content[:whole].splitlines(), start=1):
-        try:
-            record = json.loads(line)
-            index = int(record["index"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise ArcmaskError(f"{out}, line {number}, is not a sample of ours; give another file") from error
-        differing = [key for key, value in settings.items() if record.get(key) != value]
-        if differing:
-            key = differing[0]
-            raise ArcmaskError(
-                f"{out} holds samples with {key} {record.get(key)!r}, but now {key} is {settings[key]!r}; "
-                "give another file"
-            )
-        done.add(index)
-    return done
-
-
-def _write(out: Path | None, indices: list[int], samples: Samples, settings: dict[str, Any]) -> None:
-    lines = []
-    for place, index in enumerate(indices):
-        text = None if samples.texts is None else samples.texts[place]
-        tokens = samples.tokens[place].tolist()
-        if out is None:
-            print(json.dumps(tokens) if text is None else text, flush=True)
-            continue
-        record = {"index": index, "text": text, "tokens": tokens, "calls": int(samples.calls[place]), **settings}
-        lines.append(json.dumps(record, ensure_ascii=False) + "\n")
-    if out is not None:
-        with _locked(out) as handle:
-            content = "".join(lines).encode()
-            if os.write(handle, content) != len(content):
-                raise ArcmaskError(f"{out} could not be written: the disk is full")
+            os.ftruncate(handle, self._read + whole)
+        for line in content[:whole].splitlines():
+            self._line += 1
+            try:
+                record = json.loads(line)
+                index = int(record["index"])
+            except (ValueError, KeyError, TypeError) as error:
+                raise ArcmaskError(
+                    f"{self.path}, line {self._line}, is not a sample of ours; give another file"
+                ) from error
+            for key, value in self.settings.items():
+                if record.get(key) != value:
+                    raise ArcmaskError(
+                        f"{self.path} holds samples with {key} {record.get(key)!r}, but now {key} is {value!r}; "
+                        "give another file"
+                    )
+            self.done.add(index)
+        self._read += whole

@@ -47,6 +47,10 @@ class SampleConfig:
     def __post_init__(self) -> None:
         if self.num < 0:
             raise ArcmaskError(f"num is {self.num}, but must be 0 or more")
+        if self.batch_size < 1:
+            raise ArcmaskError(f"batch_size is {self.batch_size}, but must be 1 or more")
+        if self.precision not in ("auto", "float32", "bfloat16"):
+            raise ArcmaskError(f"unknown precision {self.precision!r}; choose one of: auto, bfloat16, float32")
         if self.steps is not None and self.budget is not None:
             raise ArcmaskError(f"steps is {self.steps} and budget is {self.budget}; give one of them")
         if self.budget is not None:

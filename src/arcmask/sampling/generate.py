@@ -6,8 +6,9 @@ Shapes: L positions.
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -124,14 +125,24 @@ def find_feedback(denoiser: Any, feedback: "SoftMask | str | None") -> SoftMask 
 
 def start_tokens(denoiser: Denoiser, prompt: Prompt | Sequence[Prompt] | None, length: int | None, num: int) -> Tensor:
     """(num, L): the prompt of each sample, and masks behind it up to the length."""
-    one_for_all = prompt is None or isinstance(prompt, (str, Tensor)) or not prompt or isinstance(prompt[0], int)
-    prompts: list[Any] = [prompt] if one_for_all else list(cast("Sequence[Prompt]", prompt))
+    several: Any = prompt
+    if not (prompt is None or isinstance(prompt, str)):
+        several = prompt.tolist() if hasattr(prompt, "tolist") else list(prompt)
+    one_for_all = (
+        several is None or isinstance(several, str) or not several or isinstance(several[0], (int, np.integer))
+    )
+    prompts: list[Any] = [several] if one_for_all else several
     if not one_for_all and len(prompts) != num:
         raise ArcmaskError(f"there are {len(prompts)} prompts for {num} samples")
     given = [_ids(denoiser, one) for one in prompts]
     if length is None:
-        with_holes = [len(ids) for ids in given if denoiser.mask_id in ids]
-        length = max(map(len, given)) if with_holes else denoiser.max_length
+        # A text with holes is as long as it is; one without is continued.
+        own = {len(ids) if denoiser.mask_id in ids else denoiser.max_length for ids in given}
+        if len(own) > 1:
+            raise ArcmaskError(
+                f"the prompts are of different lengths ({sorted(own, key=str)}); give one length for all"
+            )
+        (length,) = own or {denoiser.max_length}
     if length is None:
         raise ArcmaskError("the model has no length of its own; give one")
     if length < 1:
@@ -148,13 +159,15 @@ def start_tokens(denoiser: Denoiser, prompt: Prompt | Sequence[Prompt] | None, l
 def _ids(denoiser: Any, prompt: Prompt | None) -> list[int]:
     if prompt is None:
         return []
-    if not isinstance(prompt, str):
-        ids = [int(token) for token in prompt]
-        size = denoiser.table.shape[0]
-        wrong = [token for token in ids if not 0 <= token < size]
-        if wrong:
-            raise ArcmaskError(f"the prompt has the id {wrong[0]}, but ids run from 0 to {size - 1}")
-        return ids
+    ids = _encode(denoiser, prompt) if isinstance(prompt, str) else [int(token) for token in prompt]
+    size = denoiser.table.shape[0]
+    wrong = [token for token in ids if not 0 <= token < size]
+    if wrong:
+        raise ArcmaskError(f"the prompt has the id {wrong[0]}, but ids run from 0 to {size - 1}")
+    return ids
+
+
+def _encode(denoiser: Any, prompt: str) -> list[int]:
     tokenizer = getattr(denoiser, "tokenizer", None)
     if tokenizer is None:
         raise ArcmaskError("the model has no tokenizer; give the prompt as ids")

@@ -9,10 +9,11 @@ Shapes: B sequences, L positions, V vocabulary, H hidden width, M rows, K candid
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import embedding
 
 from arcmask.candidates import Candidates, top_candidates
@@ -65,6 +66,11 @@ class Sampler:
     @torch.no_grad()
     def run(self, tokens: Tensor, draws: Draws, trace: Trace | None = None) -> tuple[Tensor, Tensor]:
         """(B, L) with masks -> the same without, and the denoiser calls (B,) that each sequence took."""
+        # Dropout would make a sample depend on more than its seed.
+        with _evaluating(self.denoiser):
+            return self._run(tokens, draws, trace)
+
+    def _run(self, tokens: Tensor, draws: Draws, trace: Trace | None) -> tuple[Tensor, Tensor]:
         k = _SHOWN if self.feedback is None else self.feedback.top_k
         batch = _Batch(tokens, self.denoiser.mask_id, min(k, self.denoiser.table.shape[0]))
         plan = self.rule.plan(self.steps, batch.free, draws)
@@ -184,6 +190,19 @@ class Sampler:
         for rows, logits in self._logits(batch, masked):
             logits[:, self.denoiser.mask_id] = -torch.inf
             batch.tokens[rows[:, 0], rows[:, 1]] = logits.argmax(-1).cpu()
+
+
+@contextmanager
+def _evaluating(denoiser: Denoiser) -> Iterator[None]:
+    """Modules in evaluation mode, and afterwards in the mode they were in."""
+    training = [module for module in denoiser.modules() if module.training] if isinstance(denoiser, nn.Module) else []
+    for module in training:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
 
 
 def _moved(candidates: Candidates, table: Tensor) -> Candidates:
