@@ -137,6 +137,11 @@ class Parser(ArgumentParser):
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:  # noqa: ARG002
         words = re.sub(r'Parser key "(.+?)":', r"--\1:", " ".join(message.split())).replace("typing.", "")
+        words = re.sub(r"<class '(\w+)'>", r"\1", words)
+        union = re.match(r"(--\S+:).*?Subtypes: \[(.*?)\].*?[Vv]alue: (\S+)", words)
+        if union:
+            kinds = [kind for kind in union[2].split(", ") if kind != "NoneType"]
+            words = f"{union[1]} Expected a {' or '.join(kinds)}. Got value: {union[3]}"
         sys.exit(_say(words))
 
 

@@ -103,6 +103,17 @@ def test_checkpointed_blocks_give_the_same_weights(config, tmp_path):
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
 
 
+def test_bfloat16_products_leave_float32_weights(config, tmp_path, base):
+    model = load(base).float()
+    model.save_pretrained(tmp_path / "single")
+    config = replace(config, init=str(tmp_path / "single"), precision="bfloat16", steps=4, validate_every=4)
+    last = train(config, tmp_path / "run")
+    assert {tensor.dtype for tensor in safetensors.torch.load_file(last / "trainer.safetensors").values()} == {
+        torch.float32
+    }
+    assert all(record["loss"] > 0 for record in metrics(tmp_path / "run"))
+
+
 def test_a_model_from_scratch_fits_the_data(config, tmp_path):
     config = replace(config, init="new:tiny", steps=1, validate_every=0, operator="none")
     assert load(train(config, tmp_path / "run")).config.vocab_size == 28
