@@ -44,6 +44,20 @@ def forward_backward(operator: Operator, tensors: Inputs) -> Work:
 def run(repeats: int = 100) -> None:
     """Print both tables."""
     print(f"operators: K = {K}, D = {D}, 3 Karcher steps, float32; {use_threads(2)}")
+    logits = 3 * torch.randn(M, V, generator=torch.Generator().manual_seed(0))
+    extraction: dict[str, Work] = {
+        "candidates": lambda: top_candidates(logits, K),
+        "plain softmax, log, sum, top-k": lambda: plain_candidates(logits, K),
+    }
+    best = fastest(extraction, max(10, repeats // 10))
+    memory = {name: peak_extra_bytes(work) for name, work in extraction.items()}
+    plain = "plain softmax, log, sum, top-k"
+    rows: list[tuple[str, ...]] = [
+        (name, f"{1e3 * best[name]:.1f}", f"{best[plain] / best[name]:.1f}", f"{memory[name] / 1e6:.1f}")
+        for name in extraction
+    ]
+    print(f"\n{table(rows, (f'(M, V) = ({M}, {V})', 'ms', 'plain / it', 'peak extra MB'))}")
+
     operators = {name: OPERATORS[name] for name in sorted(OPERATORS) if name != "none"}
     operators |= {
         "spherical, torch.compile": torch.compile(OPERATORS["spherical"]),
@@ -64,17 +78,3 @@ def run(repeats: int = 100) -> None:
             rows.append((*cells, f"{peak_extra_bytes(forward_backward(operator, tensors)) / 1e6:.1f}"))
         header = (f"M = {m}", "forward ms", "/ linear", "+ backward ms", "/ linear", "literal / it", "peak extra MB")
         print("\n" + table(rows, header))
-
-    logits = 3 * torch.randn(M, V, generator=torch.Generator().manual_seed(0))
-    extraction: dict[str, Work] = {
-        "candidates": lambda: top_candidates(logits, K),
-        "plain softmax, log, sum, top-k": lambda: plain_candidates(logits, K),
-    }
-    best = fastest(extraction, max(10, repeats // 10))
-    memory = {name: peak_extra_bytes(work) for name, work in extraction.items()}
-    plain = "plain softmax, log, sum, top-k"
-    rows = [
-        (name, f"{1e3 * best[name]:.1f}", f"{best[plain] / best[name]:.1f}", f"{memory[name] / 1e6:.1f}")
-        for name in extraction
-    ]
-    print(f"\n{table(rows, (f'(M, V) = ({M}, {V})', 'ms', 'plain / it', 'peak extra MB'))}")

@@ -6,6 +6,7 @@ themselves nothing of size (M, V) ever exists. Nothing here carries a gradient: 
 Shapes: M rows (masked positions), V vocabulary, K candidates.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -18,6 +19,7 @@ _CHUNK = 64
 # Logits in a block. On a CPU a block and its exponentials share the cache; a GPU wants fewer, larger launches.
 _CPU_BLOCK = 1 << 20
 _GPU_BLOCK = 1 << 25
+_LOG2_E = math.log2(math.e)
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ def top_candidates(logits: Tensor, k: int, *, rows: Tensor | None = None, exclud
     block_size = _CPU_BLOCK if logits.device.type == "cpu" else _GPU_BLOCK
     height = min(max(1, block_size // vocabulary), max(1, count))
     block_buffer = torch.empty(height, vocabulary, dtype=dtype, device=logits.device)
-    exp_buffer = torch.empty_like(block_buffer)
+    power_buffer = torch.empty_like(block_buffer)
     for start in range(0, count, height):
         stop = min(start + height, count)
         block = block_buffer[: stop - start]
@@ -61,7 +63,7 @@ def top_candidates(logits: Tensor, k: int, *, rows: Tensor | None = None, exclud
         if exclude is not None:
             block[:, exclude] = -torch.inf
         top, ids[start:stop] = _top_k(block, k)
-        entropy[start:stop] = _entropy(block, top[:, :1], exp_buffer[: stop - start])
+        entropy[start:stop] = _entropy(block, top[:, :1], power_buffer[: stop - start])
         probs[start:stop] = torch.softmax(top, dim=-1)
     return Candidates(ids=ids, probs=probs, entropy=entropy)
 
@@ -83,12 +85,13 @@ def _top_k(block: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return top.values, ids.gather(1, top.indices)
 
 
-def _entropy(block: Tensor, largest: Tensor, exps: Tensor) -> Tensor:
+def _entropy(block: Tensor, largest: Tensor, powers: Tensor) -> Tensor:
     """Entropy of each row's softmax, log Z - sum(x exp(x)) / Z with x = logit - max; `block` is overwritten."""
-    # exp(-1000) is exactly 0, and 0 * -1000 is 0 where 0 * -inf would be NaN.
-    shifted = block.sub_(largest).clamp_(min=-1000.0)
-    torch.exp(shifted, out=exps)
-    total = exps.sum(-1)
-    weighted = shifted.mul_(exps).sum(-1)
+    # In powers of two, whose vector code is about twice as fast.
+    in_bits = block.sub_(largest).mul_(_LOG2_E)
+    torch.exp2(in_bits, out=powers)
+    total = powers.sum(-1)
+    # 0 * -inf is NaN, and counts as the 0 that it stands for.
+    weighted = in_bits.mul_(powers).nansum(-1) / _LOG2_E
     # Rounding can leave a peaked row a hair below zero.
     return (total.log() - weighted / total).clamp_min_(0.0)

@@ -21,7 +21,7 @@ from arcmask.feedback import Feedback, Gate, SoftMask
 from arcmask.model import Denoiser
 
 # Logits that exist at a time.
-CHUNK = 1 << 24
+CHUNK = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,7 @@ class TwoPass(nn.Module):
         denoiser = cast("Denoiser", self.denoiser)
         logits = denoiser.logits(rows)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        column = torch.arange(logits.shape[1], device=logits.device) == denoiser.mask_id
-        logits = logits.masked_fill(column, -torch.inf)
+        logits[:, denoiser.mask_id] = -torch.inf
         return weights * functional.cross_entropy(logits, targets, reduction="none")
 
     def _parts(self, count: int) -> Iterator[slice]:
@@ -122,7 +121,7 @@ class _ChunkedLoss(torch.autograd.Function):
     ) -> Tensor:
         wanted = [parameter for parameter in parameters if parameter.requires_grad]
         row_gradients = torch.zeros_like(rows)
-        gradients = [torch.zeros_like(parameter) for parameter in wanted]
+        gradients: list[Tensor] = []
         losses = []
         for part in objective._parts(len(rows)):
             with torch.enable_grad():
@@ -130,9 +129,11 @@ class _ChunkedLoss(torch.autograd.Function):
                 loss = objective.part_losses(chunk, targets[part], weights[part])
                 first, *rest = torch.autograd.grad(loss.sum(), [chunk, *wanted])
             row_gradients[part] = first
-            for gradient, more in zip(gradients, rest, strict=True):
+            for gradient, more in zip(gradients, rest, strict=False):
                 gradient += more
+            gradients = gradients or list(rest)
             losses.append(loss.detach())
+        gradients = gradients or [torch.zeros_like(parameter) for parameter in wanted]
         ctx.wanted = [parameter.requires_grad for parameter in parameters]
         ctx.save_for_backward(row_gradients, *gradients)
         return torch.cat(losses) if losses else rows.new_zeros(0, dtype=torch.promote_types(rows.dtype, torch.float32))
@@ -142,8 +143,9 @@ class _ChunkedLoss(torch.autograd.Function):
         row_gradients, *gradients = ctx.saved_tensors
         scale = gradient[0] if len(gradient) else gradient.new_zeros(())
         waiting = iter(gradients)
-        by_parameter = [(scale * next(waiting)).to(gradients[0].dtype) if wanted else None for wanted in ctx.wanted]
-        return None, (scale * row_gradients).to(row_gradients.dtype), None, None, *by_parameter
+        # In place: these were made for this moment, and one of them is as large as the vocabulary.
+        by_parameter = [next(waiting).mul_(scale) if wanted else None for wanted in ctx.wanted]
+        return None, row_gradients.mul_(scale), None, None, *by_parameter
 
 
 def _output_names(denoiser: Denoiser, rows: Tensor) -> list[str]:
