@@ -17,6 +17,7 @@ from arcmask.errors import ArcmaskError
 from arcmask.feedback import Gate
 from arcmask.training import TrainConfig, loop, state, train
 from arcmask.training.optimiser import Average, rate
+from arcmask.training.plan import plan
 
 
 def metrics(run: Path) -> list[dict]:
@@ -204,6 +205,12 @@ def test_a_wrong_run_dies_before_a_model_is_built(config, tmp_path, monkeypatch,
     monkeypatch.setattr(loop, "build_model", None)
     with pytest.raises(ArcmaskError, match=message):
         train(replace(config, **change), tmp_path / "run")
+
+
+def test_a_plan_says_what_a_run_would_be_and_writes_nothing(config, tmp_path):
+    said = plan(replace(config, precision="float32", init="new:tiny"), tmp_path / "run")
+    assert "12 steps of 8 x 16 tokens, 1,536 in all" in said
+    assert not (tmp_path / "run").exists()
 
 
 def test_ranks_that_cannot_share_a_batch_are_refused(config, tmp_path, monkeypatch):

@@ -13,8 +13,11 @@ from arcmask.training.config import TrainConfig
 from arcmask.training.state import RunFolder
 
 
-def check_before_loading(config: TrainConfig, run: Path) -> None:
-    """Settings, data, the checkpoint's fit, the batch's divisibility, write access and disk space."""
+def check_before_loading(config: TrainConfig, run: Path, *, write: bool = True) -> None:
+    """Settings, data, the checkpoint's fit, the batch's divisibility, write access and disk space.
+
+    With `write` the run's folder is made; without, nothing is.
+    """
     find_operator(config.operator)
     world = int(os.environ.get("WORLD_SIZE", 1))
     if config.batch_size % world:
@@ -33,7 +36,7 @@ def check_before_loading(config: TrainConfig, run: Path) -> None:
         parameters = 2 * corpus.vocab_size * width + 13 * blocks * width * width
     else:
         parameters = _check_checkpoint(config.init, corpus)
-    if int(os.environ.get("RANK", 0)) > 0:
+    if not write or int(os.environ.get("RANK", 0)) > 0:
         return  # the folder is the first rank's to make
     RunFolder(run).open(config)
     # Weights, raw weights, averages and two moments, in float32; one checkpoint more than are kept exists while saving.

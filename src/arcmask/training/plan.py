@@ -17,7 +17,7 @@ from arcmask.training.loop import build_feedback, build_model
 
 def plan(config: TrainConfig, run: Path) -> str:
     """Lines for a person, after all checks; nothing is trained."""
-    check_before_loading(config, run)
+    check_before_loading(config, run, write=False)
     corpus = open_prepared(config.data, "train")
     model = build_model(config, corpus.vocab_size, corpus.length)
     parameters = sum(parameter.numel() for parameter in model.parameters())
