@@ -1,6 +1,7 @@
 """The command line: parse, look names up, call. No maths, and no torch until a command needs it."""
 
 import re
+import shlex
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -14,7 +15,8 @@ from jsonargparse import SUPPRESS, ArgumentParser, Namespace
 import arcmask
 from arcmask.data.config import PrepareConfig
 from arcmask.errors import ArcmaskError
-from arcmask.recipes import RECIPES, find_recipe
+from arcmask.experiment.plan import Changes, Plan
+from arcmask.recipes import EXPERIMENTS, RECIPES, find_experiment, find_recipe
 from arcmask.sampling.config import SampleConfig
 from arcmask.training.config import TrainConfig
 
@@ -122,7 +124,53 @@ def _plan_train(config: TrainCommand) -> str:
     return plan(config.settings(), Path(config.folder))
 
 
+@dataclass(frozen=True, kw_only=True)
+class ReproduceCommand(Changes):
+    """An experiment, where to carry it out, and what to change in it.
+
+    Args:
+        recipe: An experiment's name.
+        run: The folder of the experiment. By default runs/RECIPE.
+    """
+
+    recipe: str
+    run: str | None = None
+
+    @property
+    def folder(self) -> str:
+        """Where to carry it out."""
+        return self.run or f"runs/{self.recipe}"
+
+    def plan(self) -> Plan:
+        """What to carry out."""
+        return self.apply(find_experiment(self.recipe))
+
+
+def _reproduce(config: ReproduceCommand) -> None:
+    from arcmask.experiment.run import reproduce
+    from arcmask.training import STOPPED, Stopped
+
+    try:
+        reproduce(config.plan(), config.folder, command=shlex.join(["arcmask", *sys.argv[1:]]))
+    except Stopped:
+        print(f"stopped and saved; the same command goes on with {config.folder}", file=sys.stderr)
+        sys.exit(STOPPED)
+
+
+def _plan_reproduce(config: ReproduceCommand) -> str:
+    from arcmask.experiment.estimate import describe
+
+    return describe(config.plan())
+
+
 COMMANDS = {
+    "reproduce": Command(
+        "carry out an experiment: arms, seeds, budgets, one report",
+        ReproduceCommand,
+        ("recipe",),
+        _reproduce,
+        _plan_reproduce,
+    ),
     "prepare": Command(
         "tokenise a corpus into rows that training reads", PrepareConfig, ("corpus", "out"), _prepare, _plan_prepare
     ),
@@ -179,8 +227,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = sys.argv[1:] if arguments is None else list(arguments)
     recipe = words[1] if words[:1] == ["train"] and len(words) > 1 and not words[1].startswith("-") else None
     try:
-        if words == ["train"]:
-            raise ArcmaskError(f"arcmask train needs a RECIPE; choose one of: {', '.join(sorted(RECIPES))}")
+        if words in (["train"], ["reproduce"]):
+            names = RECIPES if words == ["train"] else EXPERIMENTS
+            raise ArcmaskError(f"arcmask {words[0]} needs a RECIPE; choose one of: {', '.join(sorted(names))}")
         parser = build_parser(recipe)
         given = parser.parse_args(words)
         if given.subcommand is None:

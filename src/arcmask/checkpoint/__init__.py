@@ -27,12 +27,15 @@ __all__ = ["convert", "load", "newest_checkpoint", "save"]
 
 Weights = Literal["ema", "raw"]
 COMPLETE = "complete"  # the marker that is written last into a run's checkpoint folder
+SHIPPED = {folder.name: folder for folder in Path(__file__).parent.glob("shipped/*") if folder.is_dir()}
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model")
 
 
 def load(source: str | os.PathLike[str], *, weights: Weights = "ema", mask_id: int | None = None) -> MDLM | Wrapped:
     """A denoiser from a folder, a run, a Lightning `.ckpt` or a hub id, with its feedback and tokenizer if it has them.
 
+    `sotu-tiny`, where no folder of that name is in the way, is the model that comes with the package; its weights are
+    stored in bfloat16 and opened in float32.
     `weights` chooses between the averaged and the raw ones where a file has both (a Lightning checkpoint). `mask_id` is
     for checkpoints that do not say which id is the mask.
     """
@@ -43,7 +46,10 @@ def load(source: str | os.PathLike[str], *, weights: Weights = "ema", mask_id: i
         return _from_lightning(path, read_lightning(path, ema=weights == "ema"), mask_id)
     if path.is_file():
         raise ArcmaskError(f"{path} is a file, but only Lightning checkpoints (.ckpt) are; otherwise give the folder")
-    if not path.is_dir():
+    is_shipped = not path.is_dir() and str(source) in SHIPPED
+    if is_shipped:
+        path = SHIPPED[str(source)]
+    elif not path.is_dir():
         path = _download(str(source))
     elif (path / "checkpoints").is_dir():
         path = newest_checkpoint(path)
@@ -56,7 +62,7 @@ def load(source: str | os.PathLike[str], *, weights: Weights = "ema", mask_id: i
         denoiser = _from_transformers(path, config, mask_id)
     if (path / FEEDBACK_FILE).is_file():
         denoiser.feedback = _feedback(str(path / FEEDBACK_FILE), _read_json(path / FEEDBACK_FILE))
-    return denoiser
+    return denoiser.float() if is_shipped else denoiser
 
 
 def _feedback(source: str, settings: Any) -> SoftMask:

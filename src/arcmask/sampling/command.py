@@ -31,7 +31,12 @@ def run(config: SampleConfig, load: Callable[[str], Denoiser]) -> None:
     # All that can be wrong with the settings alone is said before a model is opened.
     rule, filter_ = (
         find_rule(config.rule),
-        Filter(temperature=config.temperature, top_p=config.top_p, top_k=config.top_k),
+        Filter(
+            temperature=config.temperature,
+            top_p=config.top_p,
+            top_k=config.top_k,
+            drop_crossing=config.drop_crossing,
+        ),
     )
     out = None if config.out is None else _usable(Path(config.out))
     denoiser = load(config.checkpoint)
@@ -81,6 +86,7 @@ def _settings(config: SampleConfig, sampler: Sampler, length: int) -> dict[str, 
         "feedback_settings": None if feedback is None else feedback.settings(),
         "temperature": config.temperature,
         "top_p": config.top_p,
+        "drop_crossing": config.drop_crossing,
         "top_k": config.top_k,
         "prompt": config.prompt,
         "precision": "bfloat16" if fast else "float32",
