@@ -15,6 +15,7 @@ from jsonargparse import SUPPRESS, ArgumentParser, Namespace
 import arcmask
 from arcmask.data.config import PrepareConfig
 from arcmask.errors import ArcmaskError
+from arcmask.evaluation.config import EvaluateConfig
 from arcmask.experiment.plan import Changes, Plan
 from arcmask.recipes import EXPERIMENTS, RECIPES, find_experiment, find_recipe
 from arcmask.sampling.config import SampleConfig
@@ -72,6 +73,19 @@ def _sample(config: SampleConfig) -> None:
     from arcmask.sampling.command import run
 
     run(config, load)
+
+
+def _evaluate(config: EvaluateConfig) -> None:
+    from arcmask.checkpoint import load
+    from arcmask.evaluation.command import run
+
+    run(config, load)
+
+
+def _plan_evaluate(config: EvaluateConfig) -> str:
+    from arcmask.evaluation.command import plan
+
+    return plan(config)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,6 +190,9 @@ COMMANDS = {
     ),
     "train": Command("train a model by a recipe, or go on with it", TrainCommand, ("recipe",), _train, _plan_train),
     "sample": Command("write text with a checkpoint", SampleConfig, ("checkpoint",), _sample),
+    "evaluate": Command(
+        "score samples, and a checkpoint's likelihood", EvaluateConfig, ("samples",), _evaluate, _plan_evaluate
+    ),
     "convert": Command("turn a checkpoint into another form", ConvertConfig, ("source", "target"), _convert),
 }
 
@@ -209,8 +226,9 @@ def build_parser(recipe: str | None = None) -> Parser:
         }
         for place in command.positional:
             # Suppressed, so that a place that is left empty does not hide what a file says.
+            count = "*" if place in _several(command) else "?"
             subparser.add_argument(
-                place, nargs="?", type=str, metavar=place.upper(), default=SUPPRESS, help=help_texts[place]
+                place, nargs=count, type=str, metavar=place.upper(), default=SUPPRESS, help=help_texts[place]
             )
         subparser.add_class_arguments(command.settings, as_group=False, skip=set(command.positional))
         if name == "train" and recipe is not None:
@@ -242,9 +260,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(130)
 
 
+def _several(command: Command) -> set[str]:
+    """The places that take any number of values; whether there are enough is for the settings to say."""
+    return {field.name for field in fields(command.settings) if field.type == tuple[str, ...]} & {*command.positional}
+
+
 def _run(name: str, given: Namespace) -> None:
     command = COMMANDS[name]
-    missing = [place.upper() for place in command.positional if getattr(given, place, None) is None]
+    needed = [place for place in command.positional if place not in _several(command)]
+    missing = [place.upper() for place in needed if getattr(given, place, None) is None]
     if missing:
         raise ArcmaskError(f"arcmask {name} needs {' and '.join(missing)}; arcmask {name} --help says more")
     values = {key: value for key, value in vars(given).items() if key not in ("config", "dry_run")}

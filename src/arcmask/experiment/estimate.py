@@ -43,7 +43,7 @@ class Costs:
             began = time.monotonic()
             found = objective(rows, draw.time.float().to(device), draw.masked.to(device), feedback=fed)
             found.loss.backward()
-            float(found.loss)  # a GPU answers when it is done
+            found.loss.item()  # a GPU answers when it is done
             seconds.append((time.monotonic() - began) / rows.numel())
         _, plain, both = seconds
         # The draft pass is what two passes take more than one; on a noisy machine that may come out as nothing.
