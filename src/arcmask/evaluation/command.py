@@ -19,7 +19,7 @@ from arcmask.errors import ArcmaskError
 from arcmask.evaluation.cache import Share, cache_folder
 from arcmask.evaluation.config import EvaluateConfig
 from arcmask.evaluation.evaluator import Evaluator
-from arcmask.evaluation.likelihood import likelihood
+from arcmask.evaluation.held_out import likelihood
 from arcmask.evaluation.mauve import INSTALL, LEAST, has_mauve, text_features
 from arcmask.evaluation.opening import open_evaluator
 from arcmask.evaluation.perplexity import text_losses
