@@ -16,7 +16,7 @@ _HOMES = {
     "Summary": "statistics",
     "bootstrap_interval": "statistics",
     "evaluate_set": "scores",
-    "likelihood": "likelihood",
+    "likelihood": "held_out",
     "open_evaluator": "opening",
     "over_sets": "command",
     "paired_difference": "statistics",

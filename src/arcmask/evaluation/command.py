@@ -19,7 +19,7 @@ from arcmask.errors import ArcmaskError
 from arcmask.evaluation.cache import Share, cache_folder
 from arcmask.evaluation.config import EvaluateConfig
 from arcmask.evaluation.evaluator import Evaluator
-from arcmask.evaluation.likelihood import likelihood
+from arcmask.evaluation.held_out import likelihood
 from arcmask.evaluation.mauve import INSTALL, LEAST, has_mauve, text_features
 from arcmask.evaluation.opening import open_evaluator
 from arcmask.evaluation.perplexity import text_losses
@@ -164,29 +164,42 @@ def _mauve_references(
 
 
 def _print(result: dict[str, Any]) -> None:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("set", "score", "value", "95 % interval", "depends on"):
-        table.add_column(name, justify="right" if name in ("value", "95 % interval") else "left", overflow="fold")
     for source, one in result["sets"].items():
-        for place, (name, score) in enumerate(one["scores"].items()):
-            interval = None if score["interval"] is None else [_short(edge) for edge in score["interval"]]
-            first = f"{source} ({one['count']})" if place == 0 else ""
-            table.add_row(first, name, _short(score["value"]), " to ".join(interval or []), _depends(score))
-    for place, (name, summary) in enumerate(result["over_sets"].items() if len(result["sets"]) > 1 else ()):
-        half, mean = summary["half_width"], summary["mean"]
-        interval = [] if half is None else [_short(mean - half), _short(mean + half)]
-        table.add_row(
-            "" if place else "over the sets", name, _short(mean), " to ".join(interval), f"n = {summary['n']}"
-        )
-    kinds = {key: value for key, value in result.get("likelihood", {}).items() if isinstance(value, dict)}
-    for place, (kind, bound) in enumerate(kinds.items()):
-        margin = "" if bound["standard_error"] is None else f"± {bound['standard_error']:.4f} nats (one s.e.)"
-        words = (
-            f"{bound['rows']} rows of {bound['data']}, {bound['split']}; {_short(bound['bits_per_byte'])} bits a byte"
-        )
-        first = "" if place else result["likelihood"]["checkpoint"]
-        table.add_row(first, f"perplexity, {kind.replace('_', ' ')}", _short(bound["perplexity"]), margin, words)
-    Console().print(table)
+        table = _table("score", "value", "95 % interval", "depends on")
+        for name, score in one["scores"].items():
+            interval = "" if score["interval"] is None else " to ".join(_short(edge) for edge in score["interval"])
+            table.add_row(name, _short(score["value"]), interval, _depends(score))
+        _show(f"{source}: {one['count']} samples", table)
+    if len(result["sets"]) > 1:
+        table = _table("score", "mean", "95 % interval", "standard deviation")
+        for name, found in result["over_sets"].items():
+            mean, half, std = found["mean"], found["half_width"], found["std"]
+            interval = "" if half is None else f"{_short(mean - half)} to {_short(mean + half)}"
+            table.add_row(name, _short(mean), interval, _short(std))
+        _show(f"over the {len(result['sets'])} sets, if they are seeds of one thing", table)
+    if "likelihood" in result:
+        table = _table("likelihood", "perplexity", "nats a token", "of")
+        for kind in [kind for kind in ("plain", "two_pass") if kind in result["likelihood"]]:
+            bound = result["likelihood"][kind]
+            error = "" if bound["standard_error"] is None else f" ± {_short(bound['standard_error'])}"
+            words = f"{bound['rows']} rows, {bound['tokens']} tokens; {_short(bound['bits_per_byte'])} bits a byte"
+            table.add_row(kind, _short(bound["perplexity"]), f"{bound['nats']:.4f}{error}", words)
+        _show(f"{result['likelihood']['checkpoint']} on {bound['data']} ({bound['split']})", table)
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for place, name in enumerate(columns):
+        numbers = place in (1, 2)
+        table.add_column(name, justify="right" if numbers else "left", no_wrap=place < 3, overflow="fold")
+    return table
+
+
+def _show(title: str, table: Table) -> None:
+    console = Console(highlight=False)
+    console.print(title, soft_wrap=True, markup=False)
+    console.print(table)
+    console.print()
 
 
 def _short(value: float | None) -> str:
