@@ -13,6 +13,7 @@ from jsonargparse import SUPPRESS, ArgumentParser, Namespace
 
 import arcmask
 from arcmask.data.config import PrepareConfig
+from arcmask.diagnostics.config import InspectConfig
 from arcmask.errors import ArcmaskError
 from arcmask.recipes import RECIPES, find_recipe
 from arcmask.sampling.config import SampleConfig
@@ -72,6 +73,14 @@ def _sample(config: SampleConfig) -> None:
     run(config, load)
 
 
+def _inspect(config: InspectConfig) -> None:
+    from arcmask.diagnostics.command import inspect
+
+    found = inspect(config)
+    print("\n".join([*(f"{name}: {reading}" for name, reading in found.readings.items()), *found.left_out]))
+    print(found.folder)
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainCommand(TrainConfig):
     """A recipe's settings, each of which can be changed, and where to train.
@@ -128,6 +137,7 @@ COMMANDS = {
     ),
     "train": Command("train a model by a recipe, or go on with it", TrainCommand, ("recipe",), _train, _plan_train),
     "sample": Command("write text with a checkpoint", SampleConfig, ("checkpoint",), _sample),
+    "inspect": Command("show the geometry of a checkpoint", InspectConfig, ("checkpoint",), _inspect),
     "convert": Command("turn a checkpoint into another form", ConvertConfig, ("source", "target"), _convert),
 }
 

@@ -23,7 +23,21 @@ try:
 except ModuleNotFoundError:
     raise ArcmaskError("figures need matplotlib: pip install 'arcmask[report]'") from None
 
-__all__ = ["COLOURS", "GRID", "INK", "MASK", "MUTED", "colour", "figure", "legend", "panels", "save", "styled"]
+__all__ = [
+    "COLOURS",
+    "GRID",
+    "INK",
+    "MASK",
+    "MUTED",
+    "Axes",
+    "Figure",
+    "colour",
+    "figure",
+    "legend",
+    "panels",
+    "save",
+    "styled",
+]
 
 DPI = 150
 INK, MUTED, GRID = "#253237", "#5c6b73", "#dfe4e7"
