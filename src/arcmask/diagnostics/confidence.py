@@ -45,7 +45,7 @@ class ConfidenceWeights:
         return (
             f"Predictions have {self.entropy.mean:.2f} nats of entropy on average; with the confidence's values at "
             f"step 0 ({given}) the weight is {self.start.weight.mean:.3f}{learned} (the paper starts near 0.13-0.14): "
-            "near 0 nothing is fed back, near the scale everything is."
+            "at 0 nothing is fed back, at 1 the prediction takes the mask's place."
         )
 
 

@@ -1,6 +1,5 @@
 """The figures of the records: each function takes a record and returns a figure. Knows no model."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,59 +9,62 @@ from arcmask.diagnostics.angles import Angles
 from arcmask.diagnostics.confidence import ConfidenceWeights
 from arcmask.diagnostics.cost import BlendCosts
 from arcmask.diagnostics.karcher import KarcherDistances
-from arcmask.diagnostics.norms import Norms
+from arcmask.diagnostics.norms import Norms, signed
 from arcmask.diagnostics.paths import LerpNorms, SpherePaths
-from arcmask.diagnostics.predictions import Spread
 from arcmask.diagnostics.training import TrainingAngles
-from arcmask.figures import COLOURS, INK, MASK, MUTED, Axes, Figure, figure, legend, panels, styled
+from arcmask.figures import COLOURS, INK, MASK, MUTED, START, Figure, figure, panels, styled
 
 _EUCLIDEAN, _FRECHET = COLOURS["linear"], COLOURS["spherical"]
+_DASHED, _DOTTED = (0, (5, 2)), (0, (2, 2))
 
 
-def _band(axes: Axes, x: Sequence[float], spreads: Sequence[Spread], colour: str, label: str) -> None:
-    """A mean as a line, and the middle 90 % as a band around it."""
-    axes.plot(x, [at.mean for at in spreads], color=colour, marker="o", ms=4, label=label)
-    axes.fill_between(x, [at.low for at in spreads], [at.high for at in spreads], color=colour, alpha=0.13, lw=0)
-
-
+@styled()
 def draw_norms(record: Norms) -> Figure:
     """Norm against rank where frequencies are known, and the distribution of norms beside it."""
     if record.ranks:
-        made, (left, right) = panels(8.4, 3.4, 2, width_ratios=(2.2, 1), sharey=True)
+        made, (left, right) = panels(8.4, 3.4, 2, width_ratios=(1.8, 1), sharey=True)
         few = len(record.ranks) < 200
-        left.scatter(record.ranks, record.norms, s=16 if few else 4, color=_FRECHET, alpha=0.8 if few else 0.25, lw=0)
-        middle = [(low * high) ** 0.5 for low, high, _ in record.bins]
+        left.scatter(record.ranks, record.norms, s=18 if few else 5, color=_FRECHET, alpha=0.85 if few else 0.45, lw=0)
         if not few:
-            left.plot(middle, [at.median for *_, at in record.bins], color=INK, label="median")
-        correlation = "none" if record.rank_correlation is None else f"{record.rank_correlation:+.2f}"
-        left.set(xscale="log", xlabel="frequency rank", ylabel="norm", title=f"rank correlation {correlation}")
-        left.axhline(record.mask, color=MASK, lw=1.6, ls=(0, (5, 2)), label="the mask")
-        legend(left, loc="best")
+            middle = [(first * last) ** 0.5 for first, last, _ in record.bins]
+            left.plot(middle, [at.median for *_, at in record.bins], color=INK, label="median of the tokens")
+        left.axhline(record.mask, color=MASK, lw=1.6, ls=_DASHED, label="the mask")
+        found = "none" if record.rank_correlation is None else signed(record.rank_correlation)
+        left.set(xscale="log", xlabel="frequency rank", ylabel="norm", title=f"rank correlation {found}")
+        left.xaxis.set_major_formatter("{x:,.0f}")
+        left.legend(loc="lower left")
     else:
-        made, right = figure(4.6, 3.4)
+        made, right = figure(4.8, 3.4)
         right.set_ylabel("norm")
     edges = np.array(record.histogram_edges)
     right.barh(edges[:-1], record.histogram_counts, height=np.diff(edges), align="edge", color=_FRECHET, alpha=0.75)
-    right.axhline(record.mask, color=MASK, lw=1.6, ls=(0, (5, 2)), label="the mask")
+    right.axhline(record.mask, color=MASK, lw=1.6, ls=_DASHED, label="the mask")
     if not record.ranks:
-        legend(right, loc="best")
-    right.set_ylim(bottom=0, top=1.12 * max(record.largest, record.mask))
+        right.legend(loc="lower right")
     right.set(xlabel="tokens", title=f"coefficient of variation {record.variation:.3f}")
+    right.set_ylim(0, 1.12 * max(record.largest, record.mask))
     return made
 
 
+@styled()
 def draw_angles(record: Angles) -> Figure:
-    """Both angles over t."""
+    """Both angles over t: means as lines, the middle 90 % as a band and as dotted lines."""
     made, axes = figure(6.0, 3.6)
-    _band(axes, record.times, record.euclidean, _EUCLIDEAN, "to the Euclidean mean")
-    _band(axes, record.times, record.frechet, _FRECHET, f"to the Fréchet mean ({record.karcher_steps} steps)")
-    axes.axhline(90, color=MUTED, lw=0.9, ls=":")
+    low, mean, high = ([getattr(at, end) for at in record.euclidean] for end in ("low", "mean", "high"))
+    axes.fill_between(record.times, low, high, color=_EUCLIDEAN, alpha=0.15, lw=0)
+    axes.plot(record.times, mean, color=_EUCLIDEAN, lw=3.2, label="to the Euclidean mean, and the middle 90 %")
+    for end in ("low", "high"):
+        axes.plot(record.times, [getattr(at, end) for at in record.frechet], color=_FRECHET, lw=1, ls=":")
+    label = f"to the Fréchet mean ({record.karcher_steps} Karcher steps)"
+    axes.plot(record.times, [at.mean for at in record.frechet], color=_FRECHET, lw=1.4, marker="o", ms=4, label=label)
     axes.set(xlabel="t (share of tokens masked)", ylabel="degrees", title="angle between mask and prediction")
-    axes.set_ylim(top=max(93.0, *(1.02 * at.high for at in [*record.euclidean, *record.frechet])))
-    legend(axes, loc="best")
+    ends = [end for at in [*record.euclidean, *record.frechet] for end in (at.low, at.high)]
+    axes.set_ylim(min(ends) - 0.35 * max(5.0, max(ends) - min(ends)), max(ends) + 2)
+    axes.legend(loc="lower left")
     return made
 
 
+@styled()
 def draw_training(record: TrainingAngles) -> Figure:
     """Angles over steps, and the weight beside them."""
     made, (left, right) = panels(8.4, 3.3, 2)
@@ -71,38 +73,42 @@ def draw_training(record: TrainingAngles) -> Figure:
     low, high = min(record.euclidean + record.frechet), max(record.euclidean + record.frechet)
     room = max(1.0, 0.35 * (high - low))
     left.set(xlabel="step", ylabel="degrees", title="angle to the mask", ylim=(low - room, high + 1.6 * room))
-    legend(left, loc="upper right")
+    left.legend(loc="upper right")
     right.plot(record.steps, record.weight, color=_FRECHET, lw=1.4)
     right.set(xlabel="step", title="mean weight", ylim=(0, 1.15 * max(*record.weight, 1e-3)))
     return made
 
 
+@styled()
 def draw_paths(record: LerpNorms) -> Figure:
-    """The norm along LERP's path, and the share of positions that are off the shell."""
+    """The norm along LERP's path, and how deep each position's path goes."""
     made, (left, right) = panels(8.4, 3.4, 2, width_ratios=(1.5, 1))
-    left.axhspan(record.shell_low, record.shell_high, color=MUTED, alpha=0.14, lw=0, label="tokens (middle 90 %)")
-    means = [at.mean for at in record.ratio]
-    left.plot(record.weights, means, color=_EUCLIDEAN, label="linear")
-    lows, highs = [at.low for at in record.ratio], [at.high for at in record.ratio]
-    left.fill_between(record.weights, lows, highs, color=_EUCLIDEAN, alpha=0.15, lw=0)
+    tokens = record.tokens
+    left.axhspan(tokens.low, tokens.high, color=MUTED, alpha=0.14, lw=0, label="tokens (middle 90 %)")
     left.plot([0, 1], [1, 1], color=_FRECHET, label="spherical")
-    left.axvline(record.own_weight, color=MASK, lw=1.2, ls=(0, (5, 2)), label="this model's mean weight")
-    top = 1.08 * max(1.0, record.shell_high, *highs)
+    lows, means, highs = ([getattr(at, end) for at in record.ratio] for end in ("low", "mean", "high"))
+    left.plot(record.weights, means, color=_EUCLIDEAN, label="linear (mean, middle 90 %)")
+    left.fill_between(record.weights, lows, highs, color=_EUCLIDEAN, alpha=0.15, lw=0)
+    left.axvline(record.own_weight, color=MASK, lw=1.2, ls=_DASHED, label="mean weight of this model")
+    top = 1.08 * max(1.0, tokens.high, *highs)
     left.set(xlabel="weight", ylabel="norm / norm of the mask", title="norm along the path", xlim=(0, 1), ylim=(0, top))
-    legend(left, loc="lower left")
-    right.plot(record.weights, [100 * share for share in record.outside], color=_EUCLIDEAN)
-    right.set(xlabel="weight", ylabel="% of positions", title="LERP off the tokens' shell", xlim=(0, 1), ylim=(-3, 103))
+    left.legend(loc="lower left", fontsize=8.5)
+    counts = np.array(record.deepest_histogram)
+    right.stairs(100 * counts / counts.sum(), record.deepest_edges, color=_EUCLIDEAN, fill=True, alpha=0.75)
+    right.axvline(1, color=_FRECHET)
+    right.set(xlabel="norm / norm of the mask", ylabel="% of positions", title="lowest point of LERP's path")
+    right.set_xlim(0, 1.04)
     return made
 
 
+@styled()
 def draw_sphere(record: SpherePaths) -> Figure:
     """The paths on the sphere, and along them the norm and the angle that is turned."""
-    with styled():
-        made = Figure(figsize=(9.4, 3.9))
-        made.set_layout_engine("none")
-        axes = made.add_axes((-0.03, -0.14, 0.58, 1.26), projection="3d")
-        grid = made.add_gridspec(2, 1, left=0.585, right=0.98, top=0.92, bottom=0.13, hspace=0.55)
-        norm, pace = made.add_subplot(grid[0]), made.add_subplot(grid[1])
+    made = Figure(figsize=(9.0, 3.7))
+    made.set_layout_engine("none")
+    axes = made.add_axes((-0.03, -0.14, 0.58, 1.26), projection="3d")
+    grid = made.add_gridspec(2, 1, left=0.585, right=0.98, top=0.92, bottom=0.13, hspace=0.55)
+    norm, pace = made.add_subplot(grid[0]), made.add_subplot(grid[1])
     points = {name: np.array(path) for name, path in record.paths.items()}
     _draw_ball(axes, points)
     start = points["spherical"][0]
@@ -116,7 +122,7 @@ def draw_sphere(record: SpherePaths) -> Figure:
     lowest = min(float(np.linalg.norm(path, axis=1).min()) for path in points.values())
     norm.set(title="norm along the path / norm of the mask", xlim=(0, 1), ylim=(max(0.0, lowest - 0.12), 1.1))
     pace.set(title="angle turned away from the mask, degrees", xlabel="weight", xlim=(0, 1))
-    legend(pace, loc="lower right")
+    pace.legend(loc="lower right")
     return made
 
 
@@ -135,10 +141,11 @@ def _draw_ball(axes: Any, points: dict[str, Any]) -> None:
     for point, label, side in zip(ends, ("[MASK]  ", "  predicted mean"), ("right", "left"), strict=True):
         axes.text(*(1.04 * point), label, color=INK, fontsize=11, ha=side, va="center", zorder=8)
     axes.set_axis_off()
-    axes.set_box_aspect((1, 1, 1), zoom=1.5)
+    axes.set_box_aspect((1, 1, 1), zoom=1.45)
     axes.view_init(elev=18, azim=10)
 
 
+@styled()
 def draw_confidence(record: ConfidenceWeights) -> Figure:
     """Entropies with the weight as a function of them; and the distribution of weights."""
     made, (left, right) = panels(8.4, 3.5, 2)
@@ -146,11 +153,10 @@ def draw_confidence(record: ConfidenceWeights) -> Figure:
     share = 100 * counts / counts.sum()
     left.bar(edges[:-1], share, width=np.diff(edges), align="edge", color=COLOURS["none"], alpha=0.6)
     left.set(xlabel="entropy of a prediction, nats", ylabel="% of masked positions", title="entropies, and the weight")
-    with styled():
-        curve = left.twinx()
+    curve = left.twinx()
     curve.grid(False)
     curve.spines["right"].set_visible(True)
-    kinds = [("at step 0", record.start, _EUCLIDEAN), ("of the checkpoint", record.learned, _FRECHET)]
+    kinds = [("at step 0", record.start, START), ("of the checkpoint", record.learned, _FRECHET)]
     for label, weights, colour in kinds:
         if weights is None:
             continue
@@ -161,17 +167,17 @@ def draw_confidence(record: ConfidenceWeights) -> Figure:
         right.stairs(heights, places, color=colour, fill=True, alpha=0.25)
         right.stairs(heights, places, color=colour, lw=1.3)
         mean = weights.weight.mean
-        right.axvline(mean, color=colour, lw=1.4, ls=(0, (5, 2)), label=f"mean {label}: {mean:.3f}")
+        right.axvline(mean, color=colour, lw=1.4, ls=_DASHED, label=f"mean {label}: {mean:.3f}")
     tops = [max(weights.curve) for _, weights, _ in kinds if weights is not None]
     curve.set(ylim=(0, 1.15 * max(*tops, 1e-3)), ylabel="weight")
-    legend(curve, loc="best")
+    curve.legend(loc="upper left")
     reach = max(weights.weight.high for _, weights, _ in kinds if weights is not None)
     right.set(xlim=(0, min(1.0, max(0.1, 1.3 * reach, 1.1 * max(tops)))), xlabel="weight", title="weights")
-    right.set_ylabel("% of masked positions")
-    legend(right, loc="best")
+    right.legend(loc="best")
     return made
 
 
+@styled()
 def draw_karcher(record: KarcherDistances) -> Figure:
     """Distance from the converged mean over steps, on a log scale."""
     made, axes = figure(6.0, 3.5)
@@ -181,33 +187,35 @@ def draw_karcher(record: KarcherDistances) -> Figure:
     lows, highs = ([max(floor, getattr(at, end)) for at in record.distance] for end in ("low", "high"))
     axes.fill_between(record.steps, lows, highs, color=_FRECHET, alpha=0.15, lw=0, label="middle 90 %")
     largest = [max(floor, value) for value in record.largest]
-    axes.plot(record.steps, largest, color=_FRECHET, lw=1, ls=(0, (2, 2)), label="largest")
-    axes.axhline(max(floor, record.euclidean.mean), color=_EUCLIDEAN, lw=1.4, ls=(0, (5, 2)), label="Euclidean mean")
+    axes.plot(record.steps, largest, color=_FRECHET, lw=1, ls=_DOTTED, label="largest")
+    axes.axhline(max(floor, record.euclidean.mean), color=_EUCLIDEAN, lw=1.4, ls=_DASHED, label="Euclidean mean")
     axes.set(yscale="log", xlabel="Karcher steps", ylabel="degrees", title="distance from the converged Fréchet mean")
     axes.set_xticks(record.steps)
     axes.set_ylim(bottom=max(floor / 2, min(mean) / 20))
-    legend(axes, loc="best")
+    axes.legend(loc="best")
     return made
 
 
+@styled()
 def draw_accuracy(record: Accuracy) -> Figure:
     """Shares of right guesses over t."""
     made, axes = figure(6.0, 3.6)
     lines = (
-        (f"right one among the {record.top_k} candidates", record.among, COLOURS["spherical-euclidean"]),
-        ("first candidate", record.top, _FRECHET),
-        ("most frequent token", record.frequent, COLOURS["none"]),
+        (f"right one among the {record.top_k} candidates", record.among, {"color": _FRECHET, "ls": _DASHED, "lw": 1.4}),
+        ("first candidate", record.top, {"color": _FRECHET}),
+        ("most frequent token", record.frequent, {"color": COLOURS["none"]}),
     )
-    for label, shares, colour in lines:
-        axes.plot(record.times, [100 * share for share in shares], color=colour, marker="o", ms=4, label=label)
+    for label, shares, style in lines:
+        axes.plot(record.times, [100 * share for share in shares], marker="o", ms=4, label=label, **style)
     top, error = 100 * np.array(record.top), 100 * np.array(record.standard_error)
     axes.fill_between(record.times, top - 2 * error, top + 2 * error, color=_FRECHET, alpha=0.15, lw=0)
     axes.set(xlabel="t (share of tokens masked)", ylabel="% of masked positions", title="how often a guess is right")
     axes.set_ylim(0, min(102.0, 1.3 * 100 * max(*record.among, 0.02)))
-    legend(axes, loc="best")
+    axes.legend(loc="best")
     return made
 
 
+@styled()
 def draw_cost(record: BlendCosts) -> Figure:
     """Bars for each operator: flops and trigonometric calls, counted and by the paper; and time."""
     made, (flops, calls, times) = panels(9.4, 3.0, 3, sharey=True)
@@ -229,10 +237,12 @@ def draw_cost(record: BlendCosts) -> Figure:
             axes.text(value + 0.02 * room, place + 0.36, _short(value), fontsize=8.5, va="center")
         axes.grid(axis="y", visible=False)
         axes.set(title=title, xlim=(0, 1.22 * room))
+        axes.locator_params(axis="x", nbins=4)
+        axes.xaxis.set_major_formatter("{x:,.3g}" if room < 1000 else "{x:,.0f}")
     flops.set_yticks(places, names)
-    legend(flops, loc="lower right")
+    calls.legend(loc="upper right")
     made.suptitle(
-        f"a masked position: width {record.width}, {record.candidates} candidates, {record.karcher_steps} Karcher steps",
+        f"one position: width {record.width}, {record.candidates} candidates, {record.karcher_steps} Karcher steps",
         fontsize=10,
         x=0.01,
         ha="left",

@@ -39,15 +39,13 @@ class Norms:
 
     @property
     def reading(self) -> str:
-        shell = f"here {self.variation:.3f}"
+        wanted, found = "a coefficient of variation", f"{self.variation:.3f}"
         if self.rank_correlation is not None:
-            shell = f"here {self.variation:.3f} and {self.rank_correlation:+.2f} over {self.tokens} tokens"
-        wanted = "a coefficient of variation" + (
-            " near 0" if self.rank_correlation is None else " and a rank correlation near 0"
-        )
+            wanted, found = f"{wanted} and a rank correlation", f"{found} and {signed(self.rank_correlation)}"
         return (
-            f"On a shell that is the same for common and rare tokens, norms have {wanted}: {shell}; "
-            f"the mask's norm is {self.mask_over_mean:.2f} times the mean, above that of {100 * self.mask_above:.0f} %."
+            f"On a shell that is the same for common and rare tokens norms have {wanted} near 0, and here, over "
+            f"{self.tokens} tokens, {found}; the mask's norm is {self.mask_over_mean:.2f} times the mean, and "
+            f"{100 * self.mask_above:.0f} % of tokens have a smaller one."
         )
 
 
@@ -86,6 +84,11 @@ def norms_by_rank(table: Tensor, mask_id: int, frequencies: Tensor | None = None
         norms=ordered[shown].tolist(),
         bins=_bins(ordered) if known else [],
     )
+
+
+def signed(value: float) -> str:
+    """With its sign, and without one for what rounds to zero."""
+    return f"{value:+.2f}" if abs(value) >= 0.005 else "0.00"
 
 
 def rank_correlation(first: Tensor, second: Tensor) -> float | None:

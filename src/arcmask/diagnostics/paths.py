@@ -15,31 +15,34 @@ from arcmask.diagnostics.predictions import Predictions, Spread, join, points_of
 from arcmask.feedback import OPERATORS, Confidence
 
 _WEIGHTS = 51
+_BARS = 40
 
 
 @dataclass(frozen=True)
 class LerpNorms:
-    """Norms along LERP's path over the mask's norm. The shell is where the middle 90 % of the tokens' norms lie."""
+    """Norms along LERP's path, over the mask's norm: 1 is the sphere through the mask, on which SLERP stays."""
 
     positions: int
     weights: list[float]
     ratio: list[Spread]
-    outside: list[float]  # the share of positions whose blend is outside the shell
-    shell_low: float
-    shell_high: float
     deepest: Spread  # the smallest ratio along each position's path
+    deepest_edges: list[float]
+    deepest_histogram: list[int]
     mean_norm: Spread  # the Euclidean mean's norm, where the path ends
     own_weight: float  # the mean weight of this model's confidence
     own_ratio: Spread  # the ratio at each position's own weight
+    tokens: Spread  # the tokens' own norms, over the mask's
+    thickness: float  # their standard deviation
 
     @property
     def reading(self) -> str:
-        half = min(range(len(self.weights)), key=lambda place: abs(self.weights[place] - 0.5))
+        dip, thick = 1 - self.deepest.median, ""
+        if self.thickness > 0:
+            thick = f", {dip / self.thickness:.1f} times the standard deviation of the tokens' norms"
         return (
-            f"LERP's path sinks to {self.deepest.median:.2f} of the mask's norm (median), where tokens lie between "
-            f"{self.shell_low:.2f} and {self.shell_high:.2f}: half-way {100 * self.outside[half]:.0f} % of blends are "
-            f"off that shell, and at this model's weights ({self.own_weight:.2f} on average) the norm is "
-            f"{self.own_ratio.mean:.3f}; SLERP stays at 1 throughout."
+            f"LERP's path sinks {100 * dip:.0f} % below the sphere through the mask (median{thick}); at this model's "
+            f"weights, {self.own_weight:.2f} on average, its norm is {self.own_ratio.mean:.2f} of the mask's; SLERP "
+            f"stays on that sphere; tokens lie between {self.tokens.low:.2f} and {self.tokens.high:.2f} of its radius."
         )
 
 
@@ -47,9 +50,9 @@ class LerpNorms:
 def lerp_norms(
     table: Tensor, mask_id: int, predictions: Sequence[Predictions], confidence: Confidence | None = None
 ) -> LerpNorms:
-    """(V, D), id, predictions, and the confidence whose weights are the model's own -> how LERP leaves the shell.
+    """(V, D), id, predictions, and the confidence whose weights are the model's own -> how LERP leaves the sphere.
 
-    |(1 - w) m + w mu|^2 is a parabola in w, so that three inner products a position give the whole path.
+    |(1 - w) m + w mu|^2 is a parabola in w, so that two inner products a position give the whole path.
     """
     confidence = Confidence() if confidence is None else confidence
     candidates = join(at.candidates for at in predictions)
@@ -62,20 +65,22 @@ def lerp_norms(
         mean_square.append(mean.square().sum(-1))
     path = torch.cat(along) / square, torch.cat(mean_square) / square
     weights = torch.linspace(0, 1, _WEIGHTS, dtype=torch.float64)
-    ratios = [_ratio(*path, weight) for weight in weights]
-    shell = spread(torch.linalg.vector_norm(_without(table, mask_id).double(), dim=-1) / square.sqrt())
+    deepest = _ratio(*path, _lowest(*path)).cpu()
+    edges = torch.linspace(0, 1, _BARS + 1, dtype=torch.float64)
     own = confidence(candidates.entropy.to(confidence_device(confidence))).to(mask)
+    tokens = torch.linalg.vector_norm(_without(table, mask_id).double(), dim=-1) / square.sqrt()
     return LerpNorms(
         positions=len(candidates),
         weights=weights.tolist(),
-        ratio=[spread(ratio) for ratio in ratios],
-        outside=[float(((r < shell.low) | (r > shell.high)).double().mean()) for r in ratios],
-        shell_low=shell.low,
-        shell_high=shell.high,
-        deepest=spread(_ratio(*path, _lowest(*path))),
+        ratio=[spread(_ratio(*path, weight)) for weight in weights],
+        deepest=spread(deepest),
+        deepest_edges=edges.tolist(),
+        deepest_histogram=torch.histogram(deepest.clamp(0, 1), edges).hist.long().tolist(),
         mean_norm=spread(path[1].sqrt()),
         own_weight=float(own.mean()),
         own_ratio=spread(_ratio(*path, own)),
+        tokens=spread(tokens),
+        thickness=float(tokens.std(correction=0)),
     )
 
 
