@@ -11,7 +11,7 @@ _HOMES = {
     "angles_over_time": "angles",
     "angles_over_training": "training",
     "blend_costs": "cost",
-    "confidence_weights": "confidence",
+    "confidence_weights": "weights",
     "inspect": "command",
     "karcher_distances": "karcher",
     "lerp_norms": "paths",

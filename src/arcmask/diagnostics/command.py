@@ -19,7 +19,6 @@ from arcmask.data import Batches, PreparedCorpus, open_prepared, read_index
 from arcmask.diagnostics import drawing
 from arcmask.diagnostics.accuracy import top_accuracy
 from arcmask.diagnostics.angles import Angles, angles_over_time
-from arcmask.diagnostics.confidence import confidence_weights
 from arcmask.diagnostics.config import NAMES, InspectConfig
 from arcmask.diagnostics.cost import blend_costs
 from arcmask.diagnostics.karcher import karcher_distances
@@ -27,6 +26,7 @@ from arcmask.diagnostics.norms import norms_by_rank
 from arcmask.diagnostics.paths import LerpNorms, SpherePaths, lerp_norms, sphere_paths
 from arcmask.diagnostics.predictions import TIMES, Predictions, predict
 from arcmask.diagnostics.training import angles_over_training, find_data, find_run, read_metrics, read_settings
+from arcmask.diagnostics.weights import confidence_weights
 from arcmask.errors import ArcmaskError
 from arcmask.feedback import Confidence
 from arcmask.files import json_bytes, write_whole, written_whole
@@ -189,7 +189,9 @@ def _choose(
     lacking = {need: [n for n in config.names if DIAGNOSTICS[n].needs == need] for need in whys}
     left_out = []
     for need, names in lacking.items():
-        if names and config.only is not None:
+        if not names:
+            continue
+        if config.only is not None:
             raise ArcmaskError(f"{_listed(names)} cannot be had from {config.checkpoint} alone: {whys[need]}")
         left_out.append(f"left out: {_listed(names)} ({whys[need]})")
     if corpus is None and "norms" in config.names:

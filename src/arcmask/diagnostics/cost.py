@@ -87,7 +87,7 @@ def blend_costs(
     paper = paper_costs(table.shape[1], top_k, karcher_steps)
     costs = {}
     for name in names:
-        once, twice = (_count(_work(name, table, mask_id, m, top_k, karcher_steps)) for m in (_COUNTED, 2 * _COUNTED))
+        once, twice = (counted(_work(name, table, mask_id, m, top_k, karcher_steps)) for m in (_COUNTED, 2 * _COUNTED))
         flops, trigonometric = paper.get(name, (None, None))
         costs[name] = BlendCost(
             flops=(twice.flops - once.flops) / _COUNTED,
@@ -163,7 +163,8 @@ class _Counter(TorchDispatchMode):
         return result
 
 
-def _count(work: Callable[[], Tensor]) -> _Counter:
+def counted(work: Callable[[], Tensor]) -> _Counter:
+    """What a computation costs: `flops`, `trigonometric`, and the names of `unknown` operations."""
     with _Counter() as counter:
         work()
     return counter

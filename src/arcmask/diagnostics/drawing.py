@@ -6,12 +6,12 @@ import numpy as np
 
 from arcmask.diagnostics.accuracy import Accuracy
 from arcmask.diagnostics.angles import Angles
-from arcmask.diagnostics.confidence import ConfidenceWeights
 from arcmask.diagnostics.cost import BlendCosts
 from arcmask.diagnostics.karcher import KarcherDistances
 from arcmask.diagnostics.norms import Norms, signed
 from arcmask.diagnostics.paths import LerpNorms, SpherePaths
 from arcmask.diagnostics.training import TrainingAngles
+from arcmask.diagnostics.weights import ConfidenceWeights
 from arcmask.figures import COLOURS, INK, MASK, MUTED, START, Figure, figure, panels, styled
 
 _EUCLIDEAN, _FRECHET = COLOURS["linear"], COLOURS["spherical"]

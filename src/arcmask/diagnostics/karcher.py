@@ -14,7 +14,7 @@ from arcmask.candidates import Candidates
 from arcmask.diagnostics.predictions import Predictions, Spread, join, points_of, spread
 
 STEPS = (0, 1, 2, 3, 5)
-_CONVERGED = 100
+_CONVERGED = 50
 _POSITIONS = 4096
 
 
