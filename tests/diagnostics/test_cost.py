@@ -19,7 +19,7 @@ def test_every_operation_of_every_operator_is_counted():
     assert {name: cost.not_counted for name, cost in found.items()} == {name: [] for name in found}
 
 
-def testcounteding_a_known_computation():
+def test_counting_a_known_computation():
     a, b = torch.ones(4, 5), torch.ones(5, 6)
     counter = counted(lambda: ((a @ b).sin() + 1).sum())
     # 2 * 4 * 5 * 6 for the product; 24 sums; 24 numbers added up; 24 sines.

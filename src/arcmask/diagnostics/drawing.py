@@ -89,7 +89,7 @@ def draw_paths(record: LerpNorms) -> Figure:
     lows, means, highs = ([getattr(at, end) for at in record.ratio] for end in ("low", "mean", "high"))
     left.plot(record.weights, means, color=_EUCLIDEAN, label="linear (mean, middle 90 %)")
     left.fill_between(record.weights, lows, highs, color=_EUCLIDEAN, alpha=0.15, lw=0)
-    left.axvline(record.own_weight, color=MASK, lw=1.2, ls=_DASHED, label="mean weight of this model")
+    left.axvline(record.own_weight, color=MASK, lw=1.2, ls=_DASHED, label="mean weight of the confidence")
     top = 1.08 * max(1.0, tokens.high, *highs)
     left.set(xlabel="weight", ylabel="norm / norm of the mask", title="norm along the path", xlim=(0, 1), ylim=(0, top))
     left.legend(loc="lower left", fontsize=8.5)

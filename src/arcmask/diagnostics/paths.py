@@ -29,7 +29,7 @@ class LerpNorms:
     deepest_edges: list[float]
     deepest_histogram: list[int]
     mean_norm: Spread  # the Euclidean mean's norm, where the path ends
-    own_weight: float  # the mean weight of this model's confidence
+    own_weight: float  # the mean weight that the confidence gives
     own_ratio: Spread  # the ratio at each position's own weight
     tokens: Spread  # the tokens' own norms, over the mask's
     thickness: float  # their standard deviation
@@ -40,9 +40,10 @@ class LerpNorms:
         if self.thickness > 0:
             thick = f", {dip / self.thickness:.1f} times the standard deviation of the tokens' norms"
         return (
-            f"LERP's path sinks {100 * dip:.0f} % below the sphere through the mask (median{thick}); at this model's "
-            f"weights, {self.own_weight:.2f} on average, its norm is {self.own_ratio.mean:.2f} of the mask's; SLERP "
-            f"stays on that sphere; tokens lie between {self.tokens.low:.2f} and {self.tokens.high:.2f} of its radius."
+            f"LERP's path sinks {100 * dip:.0f} % below the sphere through the mask (median{thick}); at the weights "
+            f"that the confidence gives, {self.own_weight:.2f} on average, its norm is {self.own_ratio.mean:.2f} of the "
+            f"mask's; SLERP stays on that sphere, and tokens lie between {self.tokens.low:.2f} and "
+            f"{self.tokens.high:.2f} of its radius."
         )
 
 
@@ -50,7 +51,7 @@ class LerpNorms:
 def lerp_norms(
     table: Tensor, mask_id: int, predictions: Sequence[Predictions], confidence: Confidence | None = None
 ) -> LerpNorms:
-    """(V, D), id, predictions, and the confidence whose weights are the model's own -> how LERP leaves the sphere.
+    """(V, D), id, predictions, and the model's confidence (by default the paper's) -> how LERP leaves the sphere.
 
     |(1 - w) m + w mu|^2 is a parabola in w, so that two inner products a position give the whole path.
     """
