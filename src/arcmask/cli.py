@@ -14,6 +14,7 @@ from jsonargparse import SUPPRESS, ArgumentParser, Namespace
 
 import arcmask
 from arcmask.data.config import PrepareConfig
+from arcmask.diagnostics.config import InspectConfig
 from arcmask.errors import ArcmaskError
 from arcmask.evaluation.config import EvaluateConfig
 from arcmask.experiment.plan import Changes, Plan
@@ -86,6 +87,14 @@ def _plan_evaluate(config: EvaluateConfig) -> str:
     from arcmask.evaluation.command import plan
 
     return plan(config)
+
+
+def _inspect(config: InspectConfig) -> None:
+    from arcmask.diagnostics.command import inspect
+
+    found = inspect(config)
+    print("\n".join([*(f"{name}: {reading}" for name, reading in found.readings.items()), *found.left_out]))
+    print(found.folder)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,6 +202,7 @@ COMMANDS = {
     "evaluate": Command(
         "score samples, and a checkpoint's likelihood", EvaluateConfig, ("samples",), _evaluate, _plan_evaluate
     ),
+    "inspect": Command("show the geometry of a checkpoint", InspectConfig, ("checkpoint",), _inspect),
     "convert": Command("turn a checkpoint into another form", ConvertConfig, ("source", "target"), _convert),
 }
 

@@ -70,7 +70,12 @@ def command(base, corpus, folder) -> list[str]:
 
 def test_every_cell_has_its_results(unbroken):
     plan = json.loads((unbroken / "plan.json").read_text())
-    assert (plan["recipe"], plan["seeds"], plan["budgets"], plan["tokenizer"]) == ("quickstart", SEEDS, BUDGETS, "text8")
+    assert (plan["recipe"], plan["seeds"], plan["budgets"], plan["tokenizer"]) == (
+        "quickstart",
+        SEEDS,
+        BUDGETS,
+        "text8",
+    )
     assert plan["arms"]["spherical-0.3"]["train"]["fixed_weight"] == 0.3
     for arm in ARMS:
         for seed in SEEDS:
