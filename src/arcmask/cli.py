@@ -3,8 +3,9 @@
 import re
 import sys
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+import webbrowser
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -14,7 +15,9 @@ from jsonargparse import SUPPRESS, ArgumentParser, Namespace
 import arcmask
 from arcmask.data.config import PrepareConfig
 from arcmask.errors import ArcmaskError
+from arcmask.files import writable
 from arcmask.recipes import RECIPES, find_recipe
+from arcmask.report.explorer.config import ExploreConfig
 from arcmask.sampling.config import SampleConfig
 from arcmask.training.config import TrainConfig
 
@@ -45,6 +48,7 @@ class Command:
     positional: tuple[str, ...]  # settings that are given by their place; all others are options
     run: Callable[[Any], None]
     plan: Callable[[Any], str] | None = None
+    shapes: Mapping[str, Any] = field(default_factory=dict)  # of options that do not take exactly one word
 
 
 def _prepare(config: PrepareConfig) -> None:
@@ -72,6 +76,18 @@ def _sample(config: SampleConfig) -> None:
     run(config, load)
 
 
+def _explore(config: ExploreConfig) -> None:
+    # What the settings alone can tell is said before a model is opened.
+    out = writable(Path(config.out))
+    from arcmask.checkpoint import load
+    from arcmask.report.explorer import write_page
+    from arcmask.sampling.arms import trace_arms
+
+    print(write_page(config, trace_arms(config.sample(), config.feedback, load)))
+    if config.open:
+        webbrowser.open(out.absolute().as_uri())
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainCommand(TrainConfig):
     """A recipe's settings, each of which can be changed, and where to train.
@@ -93,7 +109,7 @@ class TrainCommand(TrainConfig):
 
     def settings(self) -> TrainConfig:
         """What to train."""
-        return TrainConfig(**{field.name: getattr(self, field.name) for field in fields(TrainConfig)})
+        return TrainConfig(**{setting.name: getattr(self, setting.name) for setting in fields(TrainConfig)})
 
 
 def _train(config: TrainCommand) -> None:
@@ -128,6 +144,13 @@ COMMANDS = {
     ),
     "train": Command("train a model by a recipe, or go on with it", TrainCommand, ("recipe",), _train, _plan_train),
     "sample": Command("write text with a checkpoint", SampleConfig, ("checkpoint",), _sample),
+    "explore": Command(
+        "write a page that shows how a sample forms, step by step",
+        ExploreConfig,
+        ("checkpoint",),
+        _explore,
+        shapes={"feedback": {"nargs": "+", "type": str}, "open": {"action": "store_true"}},
+    ),
     "convert": Command("turn a checkpoint into another form", ConvertConfig, ("source", "target"), _convert),
 }
 
@@ -164,7 +187,12 @@ def build_parser(recipe: str | None = None) -> Parser:
             subparser.add_argument(
                 place, nargs="?", type=str, metavar=place.upper(), default=SUPPRESS, help=help_texts[place]
             )
-        subparser.add_class_arguments(command.settings, as_group=False, skip=set(command.positional))
+        by_hand = {*command.positional, *command.shapes}
+        subparser.add_class_arguments(command.settings, as_group=False, skip=by_hand)
+        defaults = {setting.name: setting.default for setting in fields(command.settings)}
+        for option, shape in command.shapes.items():
+            default = list(defaults[option]) if "nargs" in shape else defaults[option]
+            subparser.add_argument(f"--{option}", default=default, help=help_texts[option], **shape)
         if name == "train" and recipe is not None:
             subparser.set_defaults(asdict(find_recipe(recipe).train))
         if command.plan is not None:
