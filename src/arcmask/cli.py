@@ -189,7 +189,7 @@ def build_parser(recipe: str | None = None) -> Parser:
             )
         by_hand = {*command.positional, *command.shapes}
         subparser.add_class_arguments(command.settings, as_group=False, skip=by_hand)
-        defaults = {setting.name: setting.default for setting in fields(command.settings)}
+        defaults: dict[str, Any] = {setting.name: setting.default for setting in fields(command.settings)}
         for option, shape in command.shapes.items():
             default = list(defaults[option]) if "nargs" in shape else defaults[option]
             subparser.add_argument(f"--{option}", default=default, help=help_texts[option], **shape)

@@ -23,7 +23,7 @@ def token_bytes(tokenizer: Tokenizer, ids: Iterable[int]) -> dict[int, bytes]:
 
 
 def _byte_level_alphabet() -> dict[str, int]:
-    """The characters by which byte-level vocabularies write bytes: printable ones as they are, others from U+0100 on."""
+    """The characters by which byte-level vocabularies write bytes: printable ones themselves, others from U+0100 on."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(0x100 + i): byte for i, byte in enumerate(others)}

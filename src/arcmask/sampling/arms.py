@@ -4,7 +4,7 @@ Knows a checkpoint and its tokenizer; not how a trace is shown.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from arcmask.data.pieces import token_bytes
@@ -13,8 +13,9 @@ from arcmask.feedback.registry import find_operator
 from arcmask.model import Denoiser, Precision
 from arcmask.progress import Progress
 from arcmask.sampling.config import SampleConfig
+from arcmask.sampling.draws import Draws
 from arcmask.sampling.filters import Filter
-from arcmask.sampling.generate import checked_steps, find_feedback, in_batches, prompt_ids, start_tokens
+from arcmask.sampling.generate import Samples, checked_steps, find_feedback, in_batches, prompt_ids, start_tokens
 from arcmask.sampling.loop import Sampler
 from arcmask.sampling.rules import find_rule
 
@@ -51,38 +52,41 @@ def trace_arms(config: SampleConfig, operators: Sequence[str], load: Callable[[s
     rule = find_rule(config.rule)
     filter_ = Filter(temperature=config.temperature, top_p=config.top_p, top_k=config.top_k)
     checked_steps(config.steps_for(1))
+    Draws(config.seed, [])  # for its check of the seed
     denoiser = load(config.checkpoint)
     tokenizer = getattr(denoiser, "tokenizer", None)
     if tokenizer is None:
         raise ArcmaskError(f"{config.checkpoint} has no tokenizer, so that there is no text to show")
     starts = start_tokens(denoiser, config.prompt, _length(config, denoiser), 1)
-    arms, band = [], Sampler.band
+    sampler = Sampler(
+        denoiser=denoiser, rule=rule, steps=config.steps_for(starts.shape[1]), feedback=None, filter=filter_
+    )
+    arms = []
     with Progress("sampling", unit="arms", total=len(operators)) as progress:
         for name in operators:
-            sampler = Sampler(
-                denoiser=denoiser,
-                rule=rule,
-                steps=config.steps_for(starts.shape[1]),
-                feedback=find_feedback(denoiser, name),
-                filter=filter_,
-            )
-            precision = cast("Precision", config.precision)
-            (samples,) = in_batches(sampler, starts, [0], config.seed, 1, precision, trace=True)
-            assert samples.texts is not None
-            assert samples.traces is not None
-            arms.append(
-                ArmTrace(
-                    operator=name,
-                    text=samples.texts[0],
-                    calls=int(samples.calls[0]),
-                    trace=samples.traces[0].to_json(),
-                    confidence=None if sampler.feedback is None else sampler.feedback.confidence.extra_repr(),
-                )
-            )
-            band = sampler.band
+            fed = replace(sampler, feedback=find_feedback(denoiser, name))
+            (samples,) = in_batches(fed, starts, [0], config.seed, 1, cast("Precision", config.precision), trace=True)
+            arms.append(_as_data(name, fed, samples))
             progress.advance(1)
-    pieces = token_bytes(tokenizer, _occurring(arms) - {denoiser.mask_id})
-    return ArmTraces(arms=arms, pieces=pieces, mask_id=denoiser.mask_id, band=band, length=starts.shape[1])
+    return ArmTraces(
+        arms=arms,
+        pieces=token_bytes(tokenizer, _occurring(arms) - {denoiser.mask_id}),
+        mask_id=denoiser.mask_id,
+        band=sampler.band,
+        length=starts.shape[1],
+    )
+
+
+def _as_data(name: str, sampler: Sampler, samples: Samples) -> ArmTrace:
+    assert samples.texts is not None
+    assert samples.traces is not None
+    return ArmTrace(
+        operator=name,
+        text=samples.texts[0],
+        calls=int(samples.calls[0]),
+        trace=samples.traces[0].to_json(),
+        confidence=None if sampler.feedback is None else sampler.feedback.confidence.extra_repr(),
+    )
 
 
 def _length(config: SampleConfig, denoiser: Denoiser) -> int:
@@ -109,4 +113,3 @@ def _occurring(arms: Sequence[ArmTrace]) -> set[int]:
             for row in step["masked"]:
                 found.update(row[4])
     return found
-

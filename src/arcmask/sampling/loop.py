@@ -167,9 +167,7 @@ class Sampler:
                 batch.ids[keep], batch.probs[keep] = found.ids.cpu(), found.probs.double().cpu()
                 batch.entropy[keep] = found.entropy.double().cpu()
                 if traced:
-                    batch.share[keep] = held_share(
-                        logits[_places(wanted, logits)], found.ids, self.denoiser.mask_id
-                    )
+                    batch.share[keep] = held_share(logits[_places(wanted, logits)], found.ids, self.denoiser.mask_id)
             wanted = drawn[at]
             if bool(wanted.any()):
                 draw = (rows[wanted, 0], rows[wanted, 1])

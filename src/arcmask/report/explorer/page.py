@@ -1,8 +1,8 @@
 """From traces to one HTML file that needs nothing else: no server, no network, no other file.
 
-Knows the layout of `Trace.to_json`, which the page's scripts read with tokens numbered anew. What a model wrote is data:
-it enters the page as JSON in which no tag can begin, and the scripts show it as text only. A content security policy
-lets the page run its own scripts, known by their hashes, and load nothing.
+Knows the layout of `Trace.to_json`, which the page's scripts read with tokens numbered anew. What a model wrote is
+data: it enters the page as JSON in which no tag can begin, and the scripts show it as text only. A content security
+policy lets the page run its own scripts, known by their hashes, and load nothing.
 """
 
 import base64
@@ -95,7 +95,7 @@ def _facts(config: ExploreConfig, traces: ArmTraces) -> list[tuple[str, str]]:
         ("seed", str(config.seed)),
         ("step rule", config.rule),
         ("budget", f"{config.steps} steps for {traces.length} positions"),
-        ("denoiser calls", ", ".join(calls) + " (a trace predicts every blank at every step; plain sampling takes fewer)"),
+        ("denoiser calls", f"{', '.join(calls)} (with a trace, which predicts every blank at every step)"),
         ("feedback band", f"times {traces.band[0]:g} to {traces.band[1]:g}"),
     ]
     facts += [("confidence", text) for text in confidence]
