@@ -46,7 +46,13 @@ def test_arms_of_one_seed_reveal_the_same_positions(model):
 
 @pytest.mark.parametrize(
     ("settings", "length"),
-    [({}, 128), ({"prompt": "a" * 70}, 140), ({"prompt": "a" * 100}, 160), ({"prompt": "a[MASK]b"}, 3), ({"length": 7}, 7)],
+    [
+        ({}, 128),
+        ({"prompt": "a" * 70}, 140),
+        ({"prompt": "a" * 100}, 160),
+        ({"prompt": "a[MASK]b"}, 3),
+        ({"length": 7}, 7),
+    ],
 )
 def test_the_length_is_what_fits_a_screen_or_twice_the_prompt(model, settings, length):
     assert trace(model, ["none"], **settings).length == length

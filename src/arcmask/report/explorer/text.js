@@ -1,7 +1,7 @@
 // The texts: one for each arm, one element for each position, in place from the first step to the last.
 //
-// A blank takes the room of what will stand there, so that nothing moves while the text forms. Only text that is really
-// there is text of the document; blanks and their candidates are drawn by the style sheet.
+// A blank takes the room of what will stand there, with the space around it, so that nothing moves while the text forms.
+// Apart from that space, only what is really there is text of the document; the style sheet draws blanks and candidates.
 
 const HEAVIEST = Math.max(0, ...ARMS.flatMap((arm) => arm.rows.flatMap((rows) => [...rows.values()].map((r) => r.weight))));
 
