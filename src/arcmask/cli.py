@@ -4,8 +4,9 @@ import re
 import shlex
 import sys
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+import webbrowser
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -18,7 +19,9 @@ from arcmask.diagnostics.config import InspectConfig
 from arcmask.errors import ArcmaskError
 from arcmask.evaluation.config import EvaluateConfig
 from arcmask.experiment.plan import Changes, Plan
+from arcmask.files import writable
 from arcmask.recipes import EXPERIMENTS, RECIPES, find_experiment, find_recipe
+from arcmask.report.explorer.config import ExploreConfig
 from arcmask.sampling.config import SampleConfig
 from arcmask.training.config import TrainConfig
 
@@ -49,6 +52,7 @@ class Command:
     positional: tuple[str, ...]  # settings that are given by their place; all others are options
     run: Callable[[Any], None]
     plan: Callable[[Any], str] | None = None
+    shapes: Mapping[str, Any] = field(default_factory=dict)  # of options that do not take exactly one word
 
 
 def _prepare(config: PrepareConfig) -> None:
@@ -97,6 +101,18 @@ def _inspect(config: InspectConfig) -> None:
     print(found.folder)
 
 
+def _explore(config: ExploreConfig) -> None:
+    # What the settings alone can tell is said before a model is opened.
+    out = writable(Path(config.out))
+    from arcmask.checkpoint import load
+    from arcmask.report.explorer import write_page
+    from arcmask.sampling.arms import trace_arms
+
+    print(write_page(config, trace_arms(config.sample(), config.feedback, load)))
+    if config.open:
+        webbrowser.open(out.absolute().as_uri())
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainCommand(TrainConfig):
     """A recipe's settings, each of which can be changed, and where to train.
@@ -118,7 +134,7 @@ class TrainCommand(TrainConfig):
 
     def settings(self) -> TrainConfig:
         """What to train."""
-        return TrainConfig(**{field.name: getattr(self, field.name) for field in fields(TrainConfig)})
+        return TrainConfig(**{setting.name: getattr(self, setting.name) for setting in fields(TrainConfig)})
 
 
 def _train(config: TrainCommand) -> None:
@@ -193,6 +209,11 @@ COMMANDS = {
         ("recipe",),
         _reproduce,
         _plan_reproduce,
+        shapes={
+            "arms": {"nargs": "+", "type": str},
+            "seeds": {"nargs": "+", "type": int},
+            "budgets": {"nargs": "+", "type": int},
+        },
     ),
     "prepare": Command(
         "tokenise a corpus into rows that training reads", PrepareConfig, ("corpus", "out"), _prepare, _plan_prepare
@@ -203,6 +224,13 @@ COMMANDS = {
         "score samples, and a checkpoint's likelihood", EvaluateConfig, ("samples",), _evaluate, _plan_evaluate
     ),
     "inspect": Command("show the geometry of a checkpoint", InspectConfig, ("checkpoint",), _inspect),
+    "explore": Command(
+        "write a page that shows how a sample forms, step by step",
+        ExploreConfig,
+        ("checkpoint",),
+        _explore,
+        shapes={"feedback": {"nargs": "+", "type": str}, "open": {"action": "store_true"}},
+    ),
     "convert": Command("turn a checkpoint into another form", ConvertConfig, ("source", "target"), _convert),
 }
 
@@ -220,6 +248,12 @@ class Parser(ArgumentParser):
         sys.exit(_say(words))
 
 
+def _help_texts(settings: type) -> dict[str, str | None]:
+    """What the docstrings of a class and of those it builds on say of each setting."""
+    documented = [parse_docstring(kind.__doc__ or "") for kind in reversed(settings.__mro__[:-1])]
+    return {text.arg_name: text.description for found in documented for text in found.params}
+
+
 def build_parser(recipe: str | None = None) -> Parser:
     """The whole command line; a recipe's settings are the defaults of `train`."""
     parser = Parser(
@@ -231,16 +265,19 @@ def build_parser(recipe: str | None = None) -> Parser:
     for name, command in COMMANDS.items():
         subparser = Parser(description=command.summary, print_config="--print-%s")
         subparser.add_argument("--config", action="config", help="a YAML file with settings; options go over it")
-        help_texts = {
-            text.arg_name: text.description for text in parse_docstring(command.settings.__doc__ or "").params
-        }
+        help_texts = _help_texts(command.settings)
         for place in command.positional:
             # Suppressed, so that a place that is left empty does not hide what a file says.
             count = "*" if place in _several(command) else "?"
             subparser.add_argument(
                 place, nargs=count, type=str, metavar=place.upper(), default=SUPPRESS, help=help_texts[place]
             )
-        subparser.add_class_arguments(command.settings, as_group=False, skip=set(command.positional))
+        by_hand = {*command.positional, *command.shapes}
+        subparser.add_class_arguments(command.settings, as_group=False, skip=by_hand)
+        defaults: dict[str, Any] = {setting.name: setting.default for setting in fields(command.settings)}
+        for option, shape in command.shapes.items():
+            default = list(defaults[option]) if isinstance(defaults[option], tuple) else defaults[option]
+            subparser.add_argument(f"--{option}", default=default, help=help_texts[option], **shape)
         if name == "train" and recipe is not None:
             subparser.set_defaults(asdict(find_recipe(recipe).train))
         if command.plan is not None:

@@ -63,7 +63,7 @@ def unbroken(base, corpus, tmp_path_factory):
 
 
 def command(base, corpus, folder) -> list[str]:
-    settings = ["--arms", json.dumps(ARMS), "--seeds", "1,2", "--budgets", "2,5", "--samples", "3", "--steps", "4"]
+    settings = ["--arms", *ARMS, "--seeds", "1", "2", "--budgets", "2", "5", "--samples", "3", "--steps", "4"]
     settings += ["--batch_size", "4", "--base", str(base), "--data", corpus, "--length", "16", "--evaluator", "none"]
     return [sys.executable, "-m", "arcmask", "reproduce", "quickstart", "--run", str(folder), *settings]
 

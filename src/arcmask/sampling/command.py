@@ -17,6 +17,7 @@ from typing import Any, cast
 import torch
 
 from arcmask.errors import ArcmaskError
+from arcmask.files import writable
 from arcmask.model import Denoiser, Precision, has_fast_bfloat16
 from arcmask.progress import Progress
 from arcmask.sampling.config import SampleConfig
@@ -38,7 +39,7 @@ def run(config: SampleConfig, load: Callable[[str], Denoiser]) -> None:
             drop_crossing=config.drop_crossing,
         ),
     )
-    out = None if config.out is None else _usable(Path(config.out))
+    out = None if config.out is None else writable(Path(config.out))
     denoiser = load(config.checkpoint)
     starts = start_tokens(denoiser, config.prompt, config.length, config.num)
     steps = checked_steps(config.steps_for(starts.shape[1]))
@@ -98,16 +99,6 @@ def _fingerprint(denoiser: Denoiser) -> str:
     """A few hex digits of the embedding table: another model, or the same one further trained, has others."""
     content = denoiser.table.detach().cpu().contiguous().view(torch.uint8).numpy()
     return hashlib.sha256(content.tobytes()).hexdigest()[:16]
-
-
-def _usable(out: Path) -> Path:
-    """A path that can be written, by all that can be seen without writing."""
-    if out.exists() and not out.is_file():
-        raise ArcmaskError(f"cannot write to {out}: it is not a regular file")
-    nearest = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
-    if not os.access(nearest, os.W_OK):
-        raise ArcmaskError(f"cannot write to {out}: {nearest} does not allow it")
-    return out
 
 
 class SampleFile:
