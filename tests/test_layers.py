@@ -9,6 +9,7 @@ ROOT = Path(arcmask.__file__).parent
 LAYERS = [
     {"errors"},
     {"files", "progress"},
+    {"figures"},
     {"sphere", "schedule", "candidates"},
     {"feedback", "model", "data"},
     {"objective", "sampling", "checkpoint"},

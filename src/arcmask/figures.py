@@ -1,0 +1,117 @@
+"""How our figures look, and how they are written: a PNG and its data as JSON beside it.
+
+Knows matplotlib and the names that colours stand for; nothing of models. Figures are made without pyplot and leave its
+global state alone.
+"""
+
+import io
+import os
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from arcmask.errors import ArcmaskError
+from arcmask.files import json_bytes, write_whole
+
+try:
+    import matplotlib as mpl
+    from cycler import cycler
+    from matplotlib.axes import Axes
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+except ModuleNotFoundError:
+    raise ArcmaskError("figures need matplotlib: pip install 'arcmask[report]'") from None
+
+__all__ = ["COLOURS", "GRID", "INK", "MASK", "MUTED", "colour", "figure", "legend", "panels", "save", "styled"]
+
+DPI = 150
+INK, MUTED, GRID = "#253237", "#5c6b73", "#dfe4e7"
+MASK = "#b23a48"  # where the mask itself stands
+# One colour for each operator, in every figure: the chord warm, the arcs blue, what lies between green.
+COLOURS = {
+    "none": "#8a9399",
+    "linear": "#e07b28",
+    "renormalized": "#2e9e77",
+    "spherical": "#1f6fb2",
+    "spherical-euclidean": "#7bb8e0",
+}
+_OTHERS = ("#8e5ea2", "#b5a52a", "#a0522d", "#4b4e8f")
+_STYLE: Any = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": MUTED,
+    "axes.grid": True,
+    "axes.labelcolor": INK,
+    "axes.labelsize": 10,
+    "axes.linewidth": 0.8,
+    "axes.prop_cycle": cycler(color=list(COLOURS.values())[1:] + list(_OTHERS)),
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlecolor": INK,
+    "axes.titlelocation": "left",
+    "axes.titlepad": 8,
+    "axes.titlesize": 10.5,
+    "figure.constrained_layout.use": True,
+    "figure.dpi": DPI,
+    "figure.facecolor": "white",
+    "font.family": "DejaVu Sans",
+    "font.size": 9.5,
+    "grid.color": GRID,
+    "grid.linewidth": 0.7,
+    "legend.fontsize": 9,
+    "legend.frameon": False,
+    "lines.linewidth": 2.0,
+    "savefig.dpi": DPI,
+    "text.color": INK,
+    "xtick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "ytick.color": MUTED,
+    "ytick.labelcolor": INK,
+}
+
+
+def styled() -> Any:
+    """The context in which a figure gets our look; whatever is made within has it."""
+    return mpl.rc_context(_STYLE)
+
+
+def figure(width: float = 6.0, height: float = 3.6) -> tuple[Figure, Axes]:
+    """An empty figure of that size in inches, and its axes."""
+    made, (axes,) = panels(width, height, 1)
+    return made, axes
+
+
+def panels(width: float, height: float, columns: int, **arrangement: Any) -> tuple[Figure, list[Axes]]:
+    """An empty figure, and its axes side by side; `arrangement` goes to matplotlib's `subplots`."""
+    with styled():
+        made = Figure(figsize=(width, height))
+        FigureCanvasAgg(made)
+        axes = made.subplots(1, columns, squeeze=False, **arrangement)
+    return made, list(axes[0])
+
+
+def legend(axes: Axes, **place: Any) -> None:
+    """The legend, in our look; `place` goes to matplotlib's `legend`."""
+    with styled():
+        axes.legend(**place)
+
+
+def colour(name: str) -> str:
+    """The colour of an arm: that of the operator its name begins with, or one of its own that never changes."""
+    known = [operator for operator in COLOURS if name.startswith(operator)]
+    if known:
+        return COLOURS[max(known, key=len)]
+    return _OTHERS[zlib.crc32(name.encode()) % len(_OTHERS)]
+
+
+def save(made: Figure, path: str | os.PathLike[str], data: Mapping[str, Any]) -> None:
+    """Write PATH.png, and PATH.json with what is drawn in it; each appears whole."""
+    png = Path(path)
+    if png.suffix != ".png":
+        raise ArcmaskError(f"a figure is written as .png, but was given the name {png.name}")
+    content = io.BytesIO()
+    with styled():
+        # No software version inside: equal data give equal bytes.
+        made.savefig(content, format="png", dpi=DPI, metadata={"Software": None})
+    write_whole(png.with_suffix(".json"), json_bytes(dict(data)))
+    write_whole(png, content.getvalue())
