@@ -9,7 +9,18 @@ from typing import Any
 
 __version__ = version("arcmask")
 
-_MODULES = ("candidates", "checkpoint", "data", "errors", "evaluation", "feedback", "model", "sampling", "sphere")
+_MODULES = (
+    "candidates",
+    "checkpoint",
+    "data",
+    "errors",
+    "evaluation",
+    "feedback",
+    "model",
+    "report",
+    "sampling",
+    "sphere",
+)
 _HOMES = {"Denoiser": "model", "load": "checkpoint", "sample": "sampling", "wrap": "model"}
 
 __all__ = ["__version__", *_MODULES, *_HOMES]

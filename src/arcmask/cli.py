@@ -15,6 +15,7 @@ import arcmask
 from arcmask.data.config import PrepareConfig
 from arcmask.errors import ArcmaskError
 from arcmask.recipes import RECIPES, find_recipe
+from arcmask.report.config import ReportConfig
 from arcmask.sampling.config import SampleConfig
 from arcmask.training.config import TrainConfig
 
@@ -122,12 +123,19 @@ def _plan_train(config: TrainCommand) -> str:
     return plan(config.settings(), Path(config.folder))
 
 
+def _report(config: ReportConfig) -> None:
+    from arcmask.report import build_report
+
+    print(build_report(config.runs, config.out))
+
+
 COMMANDS = {
     "prepare": Command(
         "tokenise a corpus into rows that training reads", PrepareConfig, ("corpus", "out"), _prepare, _plan_prepare
     ),
     "train": Command("train a model by a recipe, or go on with it", TrainCommand, ("recipe",), _train, _plan_train),
     "sample": Command("write text with a checkpoint", SampleConfig, ("checkpoint",), _sample),
+    "report": Command("show what runs found, as one page with tables and figures", ReportConfig, ("runs",), _report),
     "convert": Command("turn a checkpoint into another form", ConvertConfig, ("source", "target"), _convert),
 }
 
@@ -161,8 +169,9 @@ def build_parser(recipe: str | None = None) -> Parser:
         }
         for place in command.positional:
             # Suppressed, so that a place that is left empty does not hide what a file says.
+            count = "*" if place in _several(command) else "?"
             subparser.add_argument(
-                place, nargs="?", type=str, metavar=place.upper(), default=SUPPRESS, help=help_texts[place]
+                place, nargs=count, type=str, metavar=place.upper(), default=SUPPRESS, help=help_texts[place]
             )
         subparser.add_class_arguments(command.settings, as_group=False, skip=set(command.positional))
         if name == "train" and recipe is not None:
@@ -193,9 +202,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(130)
 
 
+def _several(command: Command) -> set[str]:
+    """The places that take any number of values; whether there are enough is for the settings to say."""
+    return {field.name for field in fields(command.settings) if field.type == tuple[str, ...]} & {*command.positional}
+
+
 def _run(name: str, given: Namespace) -> None:
     command = COMMANDS[name]
-    missing = [place.upper() for place in command.positional if getattr(given, place, None) is None]
+    needed = [place for place in command.positional if place not in _several(command)]
+    missing = [place.upper() for place in needed if getattr(given, place, None) is None]
     if missing:
         raise ArcmaskError(f"arcmask {name} needs {' and '.join(missing)}; arcmask {name} --help says more")
     values = {key: value for key, value in vars(given).items() if key not in ("config", "dry_run")}

@@ -1,4 +1,4 @@
-"""Arms against each other, paired by seed: differences, intervals, p-values, and the sentences that follow from them."""
+"""Arms against each other, paired by seed: differences, intervals, p-values, and the sentences that follow."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -37,7 +37,7 @@ class Comparison:
     better: Literal["lower", "higher"] | None
     budget: int | None  # None for what does not depend on it
     difference: PairedDifference
-    adjusted: float | None = None  # the p-value after Holm's correction for all comparisons of the experiment
+    adjusted: float | None = None  # the p-value after Holm\u2019s correction for all comparisons of the experiment
 
     @property
     def reading(self) -> Reading:
@@ -57,8 +57,8 @@ class Comparison:
         return plus_minus(self.difference.mean, self.difference.half_width, self.digits, signed=True)
 
     @property
-    def sentence(self) -> str:
-        """The whole statement: value, p-value, seeds, reading."""
+    def statement(self) -> str:
+        """What was compared, value, p-value, seeds, reading; the pair is known from before."""
         found = self.difference
         what = [self.value, p_value(found.p_value), count(found.n, "seed")]
         if found.n < 2:
@@ -68,7 +68,7 @@ class Comparison:
         else:
             verdict = self.reading
         where = "" if self.budget is None else f" at T = {self.budget}"
-        return f"{self.label}, {self.pair.label}{where}: {', '.join(part for part in what if part)}: {verdict}"
+        return f"{self.label}{where}: {', '.join(part for part in what if part)}: {verdict}"
 
 
 def pairs(experiment: Experiment) -> list[Pair]:
@@ -104,7 +104,9 @@ def comparisons(experiment: Experiment) -> list[Comparison]:
                     kind = quantity.kind
                     difference = paired_difference([first[s].value for s in shared], [second[s].value for s in shared])
                     found.append(
-                        Comparison(pair, quantity.label, quantity.score, kind.digits, kind.better, budget, difference)
+                        Comparison(
+                            pair, quantity.label, quantity.score, quantity.digits, kind.better, budget, difference
+                        )
                     )
         found += _bound_comparisons(experiment, pair)
     return _holm(found)
@@ -146,7 +148,7 @@ def about_the_number(found: list[Comparison]) -> str:
     return (
         f"{count(len(tested), 'comparison')} {'was' if len(tested) == 1 else 'were'} made; by chance alone, about "
         f"{len(tested) * LEVEL:.1f} intervals of 95 % would leave zero out. {alone} of {len(tested)} do, and {kept} "
-        f"{'is' if kept == 1 else 'are'} below 5 % after Holm's correction for this number."
+        f"{'is' if kept == 1 else 'are'} below 5 % after Holm\u2019s correction for this number."
     )
 
 

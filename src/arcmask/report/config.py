@@ -14,9 +14,9 @@ class ReportConfig:
         out: The folder to write report.html, tables/ and figures/ into. By default RUN/report; report for several runs.
     """
 
-    runs: list[str]
+    runs: tuple[str, ...] = ()
     out: str | None = None
 
     def __post_init__(self) -> None:
         if not self.runs:
-            raise ArcmaskError("arcmask report needs at least one RUN, a folder of arcmask reproduce or arcmask train")
+            raise ArcmaskError("a report needs at least one run, a folder of arcmask reproduce or arcmask train")

@@ -116,7 +116,9 @@ def open_run(folder: Path) -> Experiment | Training:
         if not training.records:
             raise ArcmaskError(f"the run {folder} has no finished step yet, so that there is nothing to report")
         return training
-    raise ArcmaskError(f"{folder} is no run: it has neither the plan.json of a reproduction nor a training's config.yaml")
+    raise ArcmaskError(
+        f"{folder} is no run: it has neither the plan.json of a reproduction nor a training's config.yaml"
+    )
 
 
 def open_training(folder: Path) -> Training:

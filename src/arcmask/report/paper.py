@@ -125,7 +125,11 @@ REGIMES = {
 }
 # At step 1,181: the setting's value -> the row. The setting that is not varied is 3.
 ABLATIONS = {
-    "karcher_steps": {1: Trained(24.48, 3.198, 0.059), 3: Trained(24.58, 3.202, 0.035), 5: Trained(24.47, 3.197, 0.060)},
+    "karcher_steps": {
+        1: Trained(24.48, 3.198, 0.059),
+        3: Trained(24.58, 3.202, 0.035),
+        5: Trained(24.47, 3.197, 0.060),
+    },
     "top_k": {1: Trained(24.75, 3.209, 0.030), 3: Trained(24.58, 3.202, 0.035), 5: Trained(24.46, 3.197, 0.034)},
 }
 

@@ -1,7 +1,7 @@
 """The scores that an experiment has, each a column of its own: the same score by another evaluator is another one."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from arcmask.evaluation.statistics import Summary, summarize
@@ -27,7 +27,7 @@ KINDS = {
     "real_word_rate": Kind(
         "Real words", 4, "higher", ("reference",), "share of the generated words that occur in the reference text"
     ),
-    "mauve": Kind("MAUVE", 5, "higher", ("features",), "MAUVE against the reference text"),
+    "mauve": Kind("MAUVE", 4, "higher", ("features",), "MAUVE against the reference text"),
     "distinct_1": Kind("Distinct-1", 4, None, (), "share of different tokens"),
     "distinct_2": Kind("Distinct-2", 4, None, (), "share of different pairs of tokens"),
     "distinct_3": Kind("Distinct-3", 4, None, (), "share of different triples of tokens"),
@@ -44,6 +44,7 @@ class Quantity:
     score: str
     depends: tuple[tuple[str, Any], ...]
     note: str  # what to say beneath the label: the evaluator's name, for example
+    digits: int
 
     @property
     def kind(self) -> Kind:
@@ -78,6 +79,8 @@ def quantities(experiment: Experiment, names: Iterable[str] | None = None) -> li
     wanted = [q for q in found if names is None or q.score in names]
     doubled = _doubled(wanted)
     named = [_told_apart(q) if (q.score, q.note) in doubled else q for q in wanted]
+    if experiment.is_paper:  # at its size MAUVE is near 0.01
+        named = [replace(q, digits=5) if q.score == "mauve" else q for q in named]
     return sorted(named, key=lambda q: (known.index(q.score) if q.score in known else len(known), q.note))
 
 
@@ -85,7 +88,7 @@ def _quantity(name: str, score: Score) -> Quantity:
     keys = KINDS[name].depends if name in KINDS else ()
     depends = tuple((key, score.details.get(key)) for key in keys)
     note = str(score.details.get(keys[0]) or "") if keys else ""
-    return Quantity(name, depends, note)
+    return Quantity(name, depends, note, KINDS[name].digits if name in KINDS else 4)
 
 
 def _doubled(found: list[Quantity]) -> set[tuple[str, str]]:
@@ -96,7 +99,7 @@ def _doubled(found: list[Quantity]) -> set[tuple[str, str]]:
 def _told_apart(quantity: Quantity) -> Quantity:
     """Two evaluators of one name are known by their content."""
     last = str(quantity.depends[-1][1] or "unknown")
-    return Quantity(quantity.score, quantity.depends, f"{quantity.note} {last[:8]}")
+    return replace(quantity, note=f"{quantity.note} {last[:8]}")
 
 
 def values(experiment: Experiment, quantity: Quantity, arm: str, budget: int) -> dict[int, Score]:

@@ -39,9 +39,12 @@ def fixed(value: float | None, digits: int, *, signed: bool = False) -> str:
 
 
 def plus_minus(mean: float, half: float | None, digits: int, *, signed: bool = False) -> str:
-    """mean ± half; the mean alone if there is no half width."""
+    """mean ± half; the mean alone if there is no half width. One too small to be shown is not shown as zero."""
     text = fixed(mean, digits, signed=signed)
-    return text if half is None else f"{text} \u00b1 {fixed(half, digits)}"
+    if half is None:
+        return text
+    shown = fixed(half, digits)
+    return f"{text} \u00b1 {shown if half == 0 or float(shown) else f'<{10**-digits:.{digits}f}'}"
 
 
 def interval(low: float, high: float, digits: int) -> str:
@@ -73,5 +76,5 @@ def latex(text: str) -> str:
 
 def markdown(text: str) -> str:
     """Text for a cell of a Markdown table."""
-    escaped = "".join(f"\\{letter}" if letter in "\\|*_`<[]" else letter for letter in text)
+    escaped = "".join(f"\\{letter}" if letter in "\\|*_`<" else letter for letter in text)
     return escaped.replace("\n", " ")
