@@ -1,5 +1,6 @@
 """`arcmask report`: from run folders to report.html with its tables and figures beside it."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,6 +26,7 @@ def build_report(folders: Sequence[str | Path], out: str | Path | None = None) -
     paths = [Path(folder) for folder in folders]
     runs = {name: open_run(path) for name, path in zip(_names(paths), paths, strict=True)}
     target = Path(out) if out is not None else (paths[0] / "report" if len(paths) == 1 else Path("report"))
+    _check_writable(target)
     chapters = [
         experiment_chapter(run, name) if isinstance(run, Experiment) else training_chapter(run, name)
         for name, run in runs.items()
@@ -36,6 +38,15 @@ def build_report(folders: Sequence[str | Path], out: str | Path | None = None) -
     page = render(title, chapters, __version__)
     _write(target, chapters, page)
     return target / PAGE
+
+
+def _check_writable(target: Path) -> None:
+    """By all that can be seen without writing, and before anything is drawn."""
+    nearest = next(place for place in (target, *target.absolute().parents) if place.exists())
+    if not nearest.is_dir():
+        raise ArcmaskError(f"cannot write to {target}: {nearest} is not a folder")
+    if not os.access(nearest, os.W_OK):
+        raise ArcmaskError(f"cannot write to {target}: {nearest} does not allow it")
 
 
 def _names(paths: list[Path]) -> list[str]:

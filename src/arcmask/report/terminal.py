@@ -8,12 +8,20 @@ from rich.table import Table
 from rich.text import Text
 
 from arcmask.errors import ArcmaskError
-from arcmask.report.comparisons import Comparison, about_the_number, comparisons, pairs
+from arcmask.report.comparisons import Comparison, Pair, about_the_number, comparisons, pairs
 from arcmask.report.folder import Experiment, open_run
 from arcmask.report.quantities import MAIN, Quantity, point, quantities
-from arcmask.report.wording import NONE, p_value, plus_minus
+from arcmask.report.wording import NONE, interval, plus_minus
 
 _STYLES = {"better": "green", "worse": "red"}
+_MARKS = {
+    "better": "\u2713",
+    "worse": "\u2717",
+    "higher": "\u2191",
+    "lower": "\u2193",
+    "no difference seen": "\u00b7",
+    "no interval": "?",
+}
 
 
 def terminal_table(folder: str | Path) -> Group:
@@ -26,7 +34,13 @@ def terminal_table(folder: str | Path) -> Group:
     if experiment.scores:
         shown += [_means(experiment), Text()]
     if found:
-        shown += [_differences(experiment, found), Text(about_the_number(found), style="dim"), Text()]
+        shown.append(
+            Text("paired differences, seed by seed, \u00b1 half the width of their 95 % intervals", style="bold")
+        )
+        shown.append(Text(", ".join(f"{mark} {reading}" for reading, mark in _MARKS.items()) + "\n", style="dim"))
+        for pair in pairs(experiment):
+            shown += _differences(experiment, pair, [c for c in found if c.pair == pair])
+        shown += [Text(about_the_number(found), style="dim"), Text()]
     shown += [Text(f"not there: {line}", style="yellow") for line in experiment.missing()]
     return Group(*shown)
 
@@ -36,7 +50,7 @@ def _means(experiment: Experiment) -> Table:
     evaluators = ", ".join(dict.fromkeys(q.note for q in scores if q.score == "generative_perplexity"))
     title = "mean \u00b1 half the width of its 95 % interval over seeds"
     made = _table(title + (f"; generative perplexity by {evaluators}" if evaluators else ""))
-    made.add_column("arm")
+    made.add_column("arm", overflow="fold")
     made.add_column("T", justify="right")
     for quantity in scores:
         made.add_column(_heading(quantity, scores), justify="right", no_wrap=True)
@@ -58,38 +72,39 @@ def _mean(experiment: Experiment, quantity: Quantity, arm: str, budget: int) -> 
     at = point(experiment, quantity, arm, budget)
     if at is None:
         return Text(NONE, style="dim")
-    return Text(_tight(plus_minus(at.summary.mean, at.summary.half_width, quantity.digits)))
+    text = _tight(plus_minus(at.summary.mean, at.summary.half_width, quantity.digits))
+    if at.over == "samples" and at.interval is not None:  # one seed: what its samples say
+        text += f"\n{interval(*at.interval, quantity.digits)}"
+    return Text(text)
 
 
-def _differences(experiment: Experiment, found: list[Comparison]) -> Table:
-    made = _table("paired differences, seed by seed, with their 95 % intervals")
-    made.add_column("first \u2212 second")
-    for budget in experiment.budgets:
-        made.add_column(f"T = {budget}", justify="right")
-    made.add_column("held out", justify="right")
-    for pair in pairs(experiment):
-        mine = [c for c in found if c.pair == pair and c.score != "bound_plain"]
-        if not mine:
-            continue
-        made.add_row(Text(pair.label, style="bold"))
-        for label in dict.fromkeys(c.label for c in mine):
-            by_budget = {c.budget: c for c in mine if c.label == label}
-            places = [*experiment.budgets, None]
-            cells = [_difference(by_budget[place]) if place in by_budget else Text() for place in places]
-            made.add_row(Text(label.split(" (")[0].split(",")[0]), *cells)
-        made.add_section()
-    return made
+def _differences(experiment: Experiment, pair: Pair, found: list[Comparison]) -> list[RenderableType]:
+    """A table for the pair with a row for each budget, and a line for what has none."""
+    shown: list[RenderableType] = []
+    labels = list(dict.fromkeys(c.label for c in found if c.budget is not None))
+    if labels:
+        made = _table(pair.label)
+        made.add_column("T", justify="right")
+        for label in labels:
+            made.add_column(Text(label.replace(" (", "\n(")), justify="right", no_wrap=True)
+        for budget in experiment.budgets:
+            cells = {c.label: _difference(c) for c in found if c.budget == budget}
+            made.add_row(str(budget), *(cells.get(label, Text(NONE, style="dim")) for label in labels))
+        shown.append(made)
+    for comparison in found:
+        if comparison.budget is None:
+            shown.append(Text(f" {comparison.label}: ").append(_difference(comparison)))
+    return [*shown, Text()]
 
 
 def _difference(comparison: Comparison) -> Text:
     text = Text(_tight(comparison.value))
-    reading, p = comparison.reading, p_value(comparison.difference.p_value).replace(" ", "")
-    under = {"no difference seen": "none seen", "no interval": "one seed"}.get(reading, f"{reading}, {p}")
-    return text.append("\n" + under, style=_STYLES.get(reading, "dim"))
+    return text.append(f" {_MARKS[comparison.reading]}", style=_STYLES.get(comparison.reading, "dim"))
 
 
 def _table(title: str) -> Table:
-    return Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
+    looks = {"box": box.SIMPLE_HEAD, "title_justify": "left", "title_style": "bold", "pad_edge": False}
+    return Table(title=title, collapse_padding=True, **looks)  # type: ignore[arg-type]
 
 
 def _tight(text: str) -> str:
