@@ -173,10 +173,10 @@ def test_the_papers_values_agree_with_its_own_runs():
 def test_the_papers_values_stand_beside_ours_only_under_its_protocol(tmp_path, experiment_folder):
     theirs = open_run(make_experiment(tmp_path / "paper", protocol="paper", budgets=(64, 128), length=1024))
     shown = [entry.paper for row in main_table(theirs).rows for entry in row.entries if entry.paper]
-    assert "72.50 \u00b1 0.62" in shown
+    assert {"72.50 \u00b1 0.62", "0.0117 \u00b1 0.0008"} <= set(shown)
     assert "87.25 \u00b1 2.03" in [e.paper for row in interval_table(theirs).rows for e in row.entries]
     assert "86.59" in [e.paper for row in seed_table(theirs).rows for e in row.entries]
-    assert "73.10" in [e.paper for row in regime_table(theirs).rows for e in row.entries]
+    assert "73.1" in [e.paper for row in regime_table(theirs).rows for e in row.entries]
     ours = open_run(experiment_folder)
     tables = [main_table(ours), interval_table(ours), seed_table(ours), regime_table(ours)]
     assert not [entry for table in tables for row in table.rows for entry in row.entries if entry.paper]
@@ -197,7 +197,7 @@ def test_an_ablation_is_read_at_its_step_with_the_papers_rows(tmp_path):
     assert table.title == "Karcher steps at step 40"
     rows = [row for row in table.rows if row.entries]
     assert [row.entries[0].text for row in rows] == ["1", "3", "5"]
-    assert [row.entries[1].paper for row in rows] == ["24.480", "24.580", "24.470"]
+    assert [row.entries[1].paper for row in rows] == ["24.48", "24.58", "24.47"]
     for row in rows:
         by_seed = []
         for seed in SEEDS:
@@ -217,7 +217,7 @@ def test_every_setting_in_which_arms_differ_is_shown(tmp_path):
     arms = ARMS | {"late": ("later centre", {"operator": "spherical", "centre": -1.5}, 0.02)}
     table = arm_table(open_run(make_experiment(tmp_path / "arms", arms=arms)))
     place = [head.text for head in table.heads].index("centre")
-    assert [row.entries[place].text for row in table.rows] == ["\u2014", "-4.0", "-4.0", "-1.5"]
+    assert [row.entries[place].text for row in table.rows] == ["\u2014", "\u22124.0", "\u22124.0", "\u22121.5"]
 
 
 def test_tables_have_as_many_cells_in_every_row_and_form(experiment_folder):

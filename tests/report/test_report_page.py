@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import struct
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -18,6 +19,7 @@ from arcmask.report import build_report, terminal_table
 from arcmask.report.chapters import experiment_chapter
 from arcmask.report.folder import open_run
 
+PNG = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sII", 13, b"IHDR", 900, 300)  # as much of a picture as is looked at
 VOID = {"meta", "link", "img", "br", "input"}
 
 
@@ -78,6 +80,14 @@ def test_text_of_a_sample_is_shown_and_never_markup(page):
     assert NASTY not in content
     assert content.count("<script>") == 1
     assert NASTY in "".join(Reader(content).text)
+
+
+def test_samples_are_found_in_any_order_and_no_further_than_needed(experiment_folder, tmp_path):
+    folder = shutil.copytree(experiment_folder, tmp_path / "shuffled")
+    path = folder / "none" / "seed-1" / "steps-16" / "samples.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[::-1]) + "what follows is not looked at\n")
+    assert open_run(folder).samples == open_run(experiment_folder).samples
 
 
 def test_every_table_and_figure_has_a_number_and_a_sentence(page):
@@ -142,12 +152,13 @@ def test_figures_of_the_base_are_taken_from_its_inspection(experiment_folder, tm
     norms = {"ranks": [1, 2, 3], "norms": [1.0, 1.1, 0.9], "mask": 1.3, "bins": [[1, 3, spread]]}
     (home / "norms.json").write_text(json.dumps(norms | {"reading": "Norms are flat."}))
     (home / "karcher.json").write_text(json.dumps({"reading": "Three steps are enough."}))
-    (home / "karcher.png").write_bytes(b"a picture")
+    (home / "karcher.png").write_bytes(PNG)
     chapter = experiment_chapter(open_run(folder), "x")
     by_name = {figure.name: figure for figure in chapter.figures()}
     assert by_name["norm-rank"].data["norms"] == [1.0, 1.1, 0.9]
     assert by_name["norm-rank"].caption.endswith("Norms are flat.")
-    assert by_name["base-karcher"].png == b"a picture"
+    assert by_name["base-karcher"].png == PNG
+    assert by_name["base-karcher"].wide
 
 
 @pytest.mark.slow

@@ -93,7 +93,7 @@ def _missing(experiment: Experiment) -> list[Block]:
     lines = experiment.missing()
     have = {quantity.score for quantity in quantities(experiment, MAIN)}
     if experiment.scores:
-        lines += [f"no cell has {KINDS[score].label}" for score in MAIN if score not in have]
+        lines += [f"no cell has a score of {KINDS[score].label}" for score in MAIN if score not in have]
     if not experiment.inspected:
         lines.append("the base was not inspected (base/inspect is not there)")
     return [Block("notice", "Not in this report", items=lines)] if lines else []
@@ -202,7 +202,7 @@ def _by_hand(experiment: Experiment) -> list[str]:
         options = ["rule", "temperature", "top_p", "top_k", "precision"]
         chosen = " ".join(f"--{name} {first[name]}" for name in options if first.get(name) is not None)
         return [
-            f"arcmask sample {shlex.quote(str(home / 'train'))} --num {len(records)} --length {first.get('length')} "
+            f"arcmask sample {shlex.quote(str(home / 'train'))} --num {experiment.plan.get('samples')} --length {first.get('length')} "
             f"--steps {budget} --seed {first.get('seed', seed)} {chosen} --out again.jsonl"
         ]
     return []

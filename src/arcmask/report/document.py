@@ -1,5 +1,6 @@
 """What a report consists of, before it is a page: chapters of sections of blocks."""
 
+import struct
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -16,6 +17,12 @@ class Picture:
     caption: str
     png: bytes
     data: dict[str, Any]
+
+    @property
+    def wide(self) -> bool:
+        """Whether it is made of panels side by side, by the size that its header gives."""
+        width, height = struct.unpack(">II", self.png[16:24])
+        return bool(width > 2 * height)
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ class Drawing:
     caption: str
     figure: Figure
     data: Mapping[str, Any]
+    wide: bool = False  # across the page
 
     def save(self, path: Path) -> None:
         """Write the PNG, and its data beside it."""

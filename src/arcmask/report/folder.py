@@ -14,6 +14,8 @@ import yaml  # type: ignore[import-untyped]
 
 from arcmask.errors import ArcmaskError
 
+SHOWN = 4  # samples of a cell
+
 
 @dataclass(frozen=True)
 class Score:
@@ -59,7 +61,7 @@ class Experiment:
     baseline: str | None
     scores: dict[tuple[str, int, int], dict[str, Score]]  # by arm, seed and budget
     counts: dict[tuple[str, int, int], int]  # samples that were scored
-    samples: dict[tuple[str, int, int], list[dict[str, Any]]]
+    samples: dict[tuple[str, int, int], list[dict[str, Any]]]  # the first of them
     trainings: dict[tuple[str, int], Training]
     likelihoods: dict[tuple[str, int], dict[str, dict[str, float]]]
     inspected: dict[str, Any] = field(default_factory=dict)  # the base's diagnostics: name of a figure -> its data
@@ -137,15 +139,29 @@ def read_lines(path: Path, key: str) -> list[dict[str, Any]]:
     if not path.is_file():
         return []
     *whole, _ = path.read_text().split("\n")
-    found = []
-    for number, line in enumerate(whole, 1):
-        try:
-            record = json.loads(line)
-            record[key]
-        except (ValueError, KeyError, TypeError) as error:
-            raise ArcmaskError(f"{path}, line {number}, is not a record with a {key}") from error
-        found.append(record)
-    return found
+    return [_record(line, key, path, number) for number, line in enumerate(whole, 1)]
+
+
+def _first_samples(path: Path) -> list[dict[str, Any]]:
+    """Those of the first indices, wherever they stand: a cell may hold thousands, and no more is read than is needed."""
+    found: list[dict[str, Any]] = []
+    with path.open() as file:
+        for number, line in enumerate(file, 1):
+            record = _record(line, "index", path, number) if line.endswith("\n") else {"index": SHOWN}
+            if record["index"] < SHOWN:
+                found.append(record)
+            if len(found) == SHOWN:
+                break
+    return sorted(found, key=lambda record: record["index"])
+
+
+def _record(line: str, key: str, path: Path, number: int) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+        record[key]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ArcmaskError(f"{path}, line {number}, is not a record with a {key}") from error
+    return record
 
 
 def _read_json(path: Path) -> Any:
@@ -183,7 +199,7 @@ def _read_seed(found: Experiment, arm: str, seed: int) -> None:
     for budget in found.budgets:
         cell = home / f"steps-{budget}"
         if (cell / "samples.jsonl").is_file():
-            found.samples[arm, seed, budget] = read_lines(cell / "samples.jsonl", "index")
+            found.samples[arm, seed, budget] = _first_samples(cell / "samples.jsonl")
         if (cell / "scores.json").is_file():
             entry = _read_json(cell / "scores.json")
             found.scores[arm, seed, budget] = _scores(entry, cell / "scores.json")

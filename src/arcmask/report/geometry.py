@@ -25,7 +25,7 @@ def measured_angle(experiment: Experiment | None) -> tuple[float, str]:
                     label = experiment.arms[arm].label
                     return float(np.mean(found)), f"the mean that \u201c{label}\u201d measured in training"
     assert REGIMES["spherical"].angle is not None
-    return math.radians(REGIMES["spherical"].angle), "the one that the paper reports"
+    return math.radians(float(REGIMES["spherical"].angle)), "the one that the paper reports"
 
 
 def paths(angle: float) -> tuple[Array, dict[str, Array]]:

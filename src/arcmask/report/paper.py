@@ -32,105 +32,97 @@ BY_SEED = {
 
 
 class Printed(NamedTuple):
-    """A mean with its sample standard deviation (main table) and 95 % half width (interval table), as printed."""
+    """A mean as the main table prints it, with its standard deviation, and as the interval table does, or None."""
 
-    mean: float
-    std: float | None
-    half_width: float | None
+    main: str | None
+    interval: str | None
+
+    @property
+    def mean(self) -> float:
+        """The one with more digits."""
+        return _numbers(self.interval or self.main or "")[0]
+
+    @property
+    def std(self) -> float | None:
+        """Over seeds."""
+        return _numbers(self.main)[1] if self.main and "\u00b1" in self.main else None
+
+    @property
+    def half_width(self) -> float | None:
+        """Of the 95 % interval."""
+        return None if self.interval is None else _numbers(self.interval)[1]
 
 
-def _printed(steps: int, score: str, **arms: tuple[float, float | None, float | None]) -> dict[Any, Printed]:
-    return {(arm, steps, score): Printed(*values) for arm, values in arms.items()}
+def _numbers(text: str) -> list[float]:
+    return [float(part) for part in text.split(" \u00b1 ")]
 
 
-# The main table and the interval table. T = 512 is one seed, and the main table has no entropies. Where the two tables
-# print the same mean to different digits, the longer one is here.
-MEANS: dict[tuple[str, int, str], Printed] = {
-    **_printed(
-        64,
-        "generative_perplexity",
-        none=(87.25, 0.82, 2.03),
-        linear=(82.58, 0.45, 1.11),
-        spherical=(72.50, 0.62, 1.55),
+# Score, steps -> for each arm what the main table prints, and what the interval table does. T = 512 is one seed, and
+# the main table has no entropies.
+_MEANS: dict[tuple[str, int], tuple[tuple[str | None, str | None], ...]] = {
+    ("generative_perplexity", 64): (
+        ("87.25 ± 0.82", "87.25 ± 2.03"),
+        ("82.58 ± 0.45", "82.58 ± 1.11"),
+        ("72.50 ± 0.62", "72.50 ± 1.55"),
     ),
-    **_printed(
-        128,
-        "generative_perplexity",
-        none=(73.15, 0.41, 1.01),
-        linear=(69.07, 0.10, 0.24),
-        spherical=(59.76, 0.34, 0.84),
+    ("generative_perplexity", 128): (
+        ("73.15 ± 0.41", "73.15 ± 1.01"),
+        ("69.07 ± 0.10", "69.07 ± 0.24"),
+        ("59.76 ± 0.34", "59.76 ± 0.84"),
     ),
-    **_printed(
-        256,
-        "generative_perplexity",
-        none=(66.18, 0.08, 0.21),
-        linear=(62.46, 0.35, 0.87),
-        spherical=(53.73, 0.53, 1.33),
+    ("generative_perplexity", 256): (
+        ("66.18 ± 0.08", "66.18 ± 0.21"),
+        ("62.46 ± 0.35", "62.46 ± 0.87"),
+        ("53.73 ± 0.53", "53.73 ± 1.33"),
     ),
-    **_printed(
-        512,
-        "generative_perplexity",
-        none=(63.43, None, None),
-        linear=(59.46, None, None),
-        spherical=(51.01, None, None),
+    ("generative_perplexity", 512): (("63.43", None), ("59.46", None), ("51.01", None)),
+    ("entropy", 64): ((None, "5.5849 ± 0.0051"), (None, "5.5837 ± 0.0039"), (None, "5.5658 ± 0.0052")),
+    ("entropy", 128): ((None, "5.5528 ± 0.0035"), (None, "5.5512 ± 0.0018"), (None, "5.5296 ± 0.0031")),
+    ("entropy", 256): ((None, "5.5266 ± 0.0022"), (None, "5.5256 ± 0.0055"), (None, "5.5061 ± 0.0052")),
+    ("mauve", 64): (
+        ("0.0086 ± 0.0002", "0.00859 ± 0.00052"),
+        ("0.0091 ± 0.0007", "0.00912 ± 0.00171"),
+        ("0.0117 ± 0.0008", "0.01171 ± 0.00209"),
     ),
-    **_printed(
-        64, "entropy", none=(5.5849, None, 0.0051), linear=(5.5837, None, 0.0039), spherical=(5.5658, None, 0.0052)
+    ("mauve", 128): (
+        ("0.0116 ± 0.0003", "0.01164 ± 0.00067"),
+        ("0.0148 ± 0.0001", "0.01485 ± 0.00096"),
+        ("0.0189 ± 0.0020", "0.01894 ± 0.00489"),
     ),
-    **_printed(
-        128, "entropy", none=(5.5528, None, 0.0035), linear=(5.5512, None, 0.0018), spherical=(5.5296, None, 0.0031)
+    ("mauve", 256): (
+        ("0.0176 ± 0.0031", "0.01758 ± 0.00764"),
+        ("0.0231 ± 0.0021", "0.02308 ± 0.00516"),
+        ("0.0354 ± 0.0055", "0.03544 ± 0.01376"),
     ),
-    **_printed(
-        256, "entropy", none=(5.5266, None, 0.0022), linear=(5.5256, None, 0.0055), spherical=(5.5061, None, 0.0052)
-    ),
-    **_printed(
-        64,
-        "mauve",
-        none=(0.00859, 0.0002, 0.00052),
-        linear=(0.00912, 0.0007, 0.00171),
-        spherical=(0.01171, 0.0008, 0.00209),
-    ),
-    **_printed(
-        128,
-        "mauve",
-        none=(0.01164, 0.0003, 0.00067),
-        linear=(0.01485, 0.0001, 0.00096),
-        spherical=(0.01894, 0.0020, 0.00489),
-    ),
-    **_printed(
-        256,
-        "mauve",
-        none=(0.01758, 0.0031, 0.00764),
-        linear=(0.02308, 0.0021, 0.00516),
-        spherical=(0.03544, 0.0055, 0.01376),
-    ),
-    **_printed(512, "mauve", none=(0.0199, None, None), linear=(0.0264, None, None), spherical=(0.0412, None, None)),
+    ("mauve", 512): (("0.0199", None), ("0.0264", None), ("0.0412", None)),
+}
+MEANS = {
+    (arm, steps, score): Printed(*printed)
+    for (score, steps), row in _MEANS.items()
+    for arm, printed in zip(NAMES, row, strict=True)
 }
 
 
 class Trained(NamedTuple):
-    """A row of the paper's training tables; the angle in degrees."""
+    """A row of the paper's training tables, as printed; the angle in degrees."""
 
-    perplexity: float
-    nll: float
-    weight: float
-    angle: float | None = None
+    perplexity: str
+    nll: str
+    weight: str
+    angle: str | None = None
 
 
 # At step 7,000, over 3 seeds.
 REGIMES = {
-    "none": Trained(24.20, 3.187, 0.000),
-    "linear": Trained(24.32, 3.191, 0.030),
-    "spherical": Trained(24.24, 3.188, 0.056, 73.1),
+    "none": Trained("24.20", "3.187", "0.000"),
+    "linear": Trained("24.32", "3.191", "0.030"),
+    "spherical": Trained("24.24", "3.188", "0.056", "73.1"),
 }
+_AT_THREE = Trained("24.58", "3.202", "0.035")
 # At step 1,181: the setting's value -> the row. The setting that is not varied is 3.
 ABLATIONS = {
-    "karcher_steps": {
-        1: Trained(24.48, 3.198, 0.059),
-        3: Trained(24.58, 3.202, 0.035),
-        5: Trained(24.47, 3.197, 0.060),
-    },
-    "top_k": {1: Trained(24.75, 3.209, 0.030), 3: Trained(24.58, 3.202, 0.035), 5: Trained(24.46, 3.197, 0.034)},
+    "karcher_steps": {1: Trained("24.48", "3.198", "0.059"), 3: _AT_THREE, 5: Trained("24.47", "3.197", "0.060")},
+    "top_k": {1: Trained("24.75", "3.209", "0.030"), 3: _AT_THREE, 5: Trained("24.46", "3.197", "0.034")},
 }
 
 

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from arcmask.report.folder import Experiment
 
-SHOWN = 4  # of a cell
 LONGEST = 2400  # letters of a text
 
 
@@ -23,7 +22,7 @@ def panels(experiment: Experiment) -> list[Panel]:
     for budget in experiment.budgets:
         for seed in experiment.seeds:
             texts = [_texts(experiment, arm, seed, budget) for arm in experiment.arms]
-            indices = sorted({index for by_index in texts for index in by_index})[:SHOWN]
+            indices = sorted({index for by_index in texts for index in by_index})
             if indices:
                 found.append(Panel(budget, seed, [(i, [by_index.get(i) for by_index in texts]) for i in indices]))
     return found

@@ -40,7 +40,7 @@ def _against_budget(experiment: Experiment, quantity: Quantity) -> Drawing:
         points = score_points(experiment, quantity, arm)
         if not points:
             continue
-        shift = 1.0 + 0.035 * (place - (len(arms) - 1) / 2)  # so that intervals do not hide each other
+        shift = 1.0 + 0.05 * (place - (len(arms) - 1) / 2)  # so that intervals do not hide each other
         _draw_points(axes, points, style[arm.name], arm.label, shift)
         data["arms"][arm.name] = {"label": arm.label, "points": points}
         theirs = _paper_points(experiment, quantity, arm)

@@ -9,7 +9,7 @@ from arcmask.report.wording import latex, markdown
 
 @dataclass(frozen=True)
 class Entry:
-    """What stands in a cell: its text, an interval or p-value beneath it, and the paper's value."""
+    """What stands in a cell: its text, an interval or p-value in the lines beneath it, and the paper's value."""
 
     text: str
     under: str = ""
@@ -20,7 +20,8 @@ class Entry:
     @property
     def line(self) -> str:
         """All of it in one line."""
-        return " ".join(part for part in (self.text, self.under, self.paper and f"(paper: {self.paper})") if part)
+        parts = (self.text, self.under.replace("\n", ", "), self.paper and f"(paper: {self.paper})")
+        return " ".join(part for part in parts if part)
 
 
 @dataclass(frozen=True)

@@ -145,8 +145,9 @@ def difference_entry(comparison: Comparison | None, experiment: Experiment) -> E
     """A difference as a cell."""
     if comparison is None:
         return Entry(NONE)
-    parts = [p_value(comparison.difference.p_value), _n(comparison.difference.n, experiment), comparison.reading]
-    return Entry(comparison.value, ", ".join(part for part in parts if part), mark=comparison.reading)
+    test = [p_value(comparison.difference.p_value), _n(comparison.difference.n, experiment)]
+    lines = [", ".join(part for part in test if part), comparison.reading]
+    return Entry(comparison.value, "\n".join(line for line in lines if line), mark=comparison.reading)
 
 
 def comparison_data(comparison: Comparison) -> dict[str, Any]:
@@ -176,7 +177,9 @@ def _paper_mean(experiment: Experiment, quantity: Quantity, arm: Arm, budget: in
     if not experiment.is_paper:
         return ""
     printed = MEANS.get((paper_arm(arm.train) or "", budget, quantity.score))
-    return "" if printed is None else plus_minus(printed.mean, getattr(printed, spread), quantity.digits)
+    if printed is None:
+        return ""
+    return (printed.main if spread == "std" else printed.interval or printed.main) or ""
 
 
 def _n(seeds: int, experiment: Experiment) -> str:

@@ -12,7 +12,7 @@ from arcmask.report.quantities import BOUNDS, bounds
 from arcmask.report.table import Entry, Head, Row, Table
 from arcmask.report.tables import comparison_data, difference_entry
 from arcmask.report.training import at_step, read_step, window
-from arcmask.report.wording import NONE, count, fixed, plus_minus
+from arcmask.report.wording import MINUS, NONE, count, plus_minus
 
 # Key in a training's metrics -> heading, digits, the paper's column.
 _COLUMNS = {
@@ -67,7 +67,10 @@ def _setting(key: str, train: Mapping[str, Any]) -> str:
     if key == "karcher_steps" and train.get("operator") in ("linear", "renormalized", "spherical-euclidean"):
         return NONE
     value = train.get(key)
-    return NONE if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+    if value is None:
+        return NONE
+    text = f"{value:,}" if isinstance(value, int) else str(value)
+    return MINUS + text[1:] if text.startswith("-") else text
 
 
 def regime_table(experiment: Experiment) -> Table | None:
@@ -123,7 +126,7 @@ def _trained_rows(experiment: Experiment, arms: list[Arm], step: int, theirs: An
         for key, (_, digits, name) in _COLUMNS.items():
             values = [numbers[key] for numbers in by_seed if key in numbers]
             summary = summarize(values) if values else None
-            printed = None if paper is None or name is None else getattr(paper, name)
+            printed = "" if paper is None or name is None else getattr(paper, name) or ""
             exact = key == "weight" and arm.train.get("operator") == "none"
             entries.append(_summary_entry(summary, digits, printed, experiment, exact=exact))
             data[key] = None if summary is None else _summary_data(summary)
@@ -132,9 +135,8 @@ def _trained_rows(experiment: Experiment, arms: list[Arm], step: int, theirs: An
 
 
 def _summary_entry(
-    summary: Summary | None, digits: int, printed: float | None, experiment: Experiment, *, exact: bool = False
+    summary: Summary | None, digits: int, paper: str, experiment: Experiment, *, exact: bool = False
 ) -> Entry:
-    paper = "" if printed is None else fixed(printed, digits)
     if summary is None:
         return Entry(NONE, paper=paper)
     if exact:  # not measured: without feedback the weight is zero
@@ -181,7 +183,7 @@ def likelihood_table(experiment: Experiment) -> Table | None:
             for key, (_, digits) in keys.items():
                 values = list(bounds(experiment, arm.name, way, key).values())
                 summary = summarize(values) if values else None
-                entries.append(_summary_entry(summary, digits, None, experiment))
+                entries.append(_summary_entry(summary, digits, "", experiment))
                 data[f"{way}/{key}"] = None if summary is None else _summary_data(summary)  # type: ignore[assignment]
         if any(entry.text != NONE for entry in entries[1:]):
             rows.append(Row(entries, data))
