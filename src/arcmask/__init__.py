@@ -16,10 +16,13 @@ _MODULES = (
     "diagnostics",
     "errors",
     "evaluation",
+    "experiment",
     "feedback",
     "model",
+    "report",
     "sampling",
     "sphere",
+    "training",
 )
 _HOMES = {"Denoiser": "model", "load": "checkpoint", "sample": "sampling", "wrap": "model"}
 

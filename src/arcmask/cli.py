@@ -1,5 +1,6 @@
 """The command line: parse, look names up, call. No maths, and no torch until a command needs it."""
 
+import os
 import re
 import shlex
 import sys
@@ -21,6 +22,7 @@ from arcmask.evaluation.config import EvaluateConfig
 from arcmask.experiment.plan import Changes, Plan
 from arcmask.files import writable
 from arcmask.recipes import EXPERIMENTS, RECIPES, find_experiment, find_recipe
+from arcmask.report.config import ReportConfig
 from arcmask.report.explorer.config import ExploreConfig
 from arcmask.sampling.config import SampleConfig
 from arcmask.training.config import TrainConfig
@@ -186,20 +188,33 @@ class ReproduceCommand(Changes):
 
 
 def _reproduce(config: ReproduceCommand) -> None:
+    from rich.console import Console
+
     from arcmask.experiment.run import reproduce
+    from arcmask.report import build_report, terminal_table
     from arcmask.training import STOPPED, Stopped
 
     try:
-        reproduce(config.plan(), config.folder, command=shlex.join(["arcmask", *sys.argv[1:]]))
+        folder = reproduce(config.plan(), config.folder, command=shlex.join(["arcmask", *sys.argv[1:]]))
     except Stopped:
         print(f"stopped and saved; the same command goes on with {config.folder}", file=sys.stderr)
         sys.exit(STOPPED)
+    if int(os.environ.get("RANK", 0)) == 0:
+        report = build_report([folder], None)
+        Console().print(terminal_table(folder))
+        print(report)
 
 
 def _plan_reproduce(config: ReproduceCommand) -> str:
     from arcmask.experiment.estimate import describe
 
     return describe(config.plan())
+
+
+def _report(config: ReportConfig) -> None:
+    from arcmask.report import build_report
+
+    print(build_report(config.runs, config.out))
 
 
 COMMANDS = {
@@ -231,6 +246,7 @@ COMMANDS = {
         _explore,
         shapes={"feedback": {"nargs": "+", "type": str}, "open": {"action": "store_true"}},
     ),
+    "report": Command("show what runs found, as one page with tables and figures", ReportConfig, ("runs",), _report),
     "convert": Command("turn a checkpoint into another form", ConvertConfig, ("source", "target"), _convert),
 }
 

@@ -129,6 +129,6 @@ def test_another_plan_in_the_same_folder_is_refused(plan, tmp_path):
 
 def test_a_folder_of_something_else_is_left_alone(plan, tmp_path):
     (tmp_path / "letter.txt").write_text("dear")
-    with pytest.raises(ArcmaskError, match="is not empty and holds no plan.json; give another folder"):
+    with pytest.raises(ArcmaskError, match=r"is not empty and holds no plan\.json; give another folder"):
         reproduce(plan, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]

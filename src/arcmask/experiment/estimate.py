@@ -56,6 +56,10 @@ class Costs:
         validated = validations * self.plan.generation.length * self.forward * (1 if config.operator == "none" else 3)
         return positions * (self.plain * (1 - share) + self.fed * share) + validated
 
+    def looking(self) -> float:
+        """Nine times of 2,048 tokens, and drawing."""
+        return 9 * 2048 * self.forward + 5
+
     def likelihood(self) -> float:
         return self.plan.likelihood_rows * self.plan.generation.length * 3 * self.forward
 
@@ -80,7 +84,7 @@ class Costs:
         cells = len(plan.arms) * len(plan.seeds)
         trained = sum(self.training(arm.train) for arm in plan.arms.values()) * len(plan.seeds)
         generated = sum(self.sampling(budget) + self.scoring() for budget in plan.budgets)
-        return trained + cells * (self.likelihood() + generated)
+        return self.looking() + trained + cells * (self.likelihood() + generated)
 
 
 class Clock:

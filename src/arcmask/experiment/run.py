@@ -20,6 +20,8 @@ import torch
 import arcmask
 from arcmask.checkpoint import load, newest_checkpoint
 from arcmask.data import open_prepared, prepare
+from arcmask.diagnostics.command import inspect
+from arcmask.diagnostics.config import InspectConfig
 from arcmask.errors import ArcmaskError
 from arcmask.evaluation.likelihood import likelihood
 from arcmask.evaluation.mauve import has_mauve
@@ -44,7 +46,7 @@ class Stage:
     cost: float  # seconds, about
     together: bool
     is_done: Callable[[], bool]
-    act: Callable[[], None]
+    act: Callable[[], object]
 
 
 def reproduce(plan: Plan, folder: str | Path, command: str | None = None) -> Path:
@@ -116,6 +118,9 @@ class Run:
     def stages(self) -> Iterable[Stage]:
         """In the order in which they are done: a seed after the other, so that what is there is always comparable."""
         plan, costs = self.plan, Costs.measured(self.plan)
+        geometry = self.folder / "base" / "inspect"
+        looking = InspectConfig(checkpoint=plan.base, data=plan.data, out=str(geometry))
+        yield Stage(f"look at {plan.base}", costs.looking(), False, geometry.exists, lambda: inspect(looking))
         for seed in plan.seeds:
             for arm in plan.arms:
                 yield self._training(arm, seed, costs)

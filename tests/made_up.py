@@ -1,0 +1,145 @@
+"""A small experiment folder with made-up numbers that agree with each other, in the layout that `reproduce` writes."""
+
+import json
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from arcmask.training.config import TrainConfig
+
+STEPS, LENGTH, SAMPLES = 60, 128, 6
+SEEDS, BUDGETS = (1, 2, 3), (16, 32, 64)
+# Arm -> label, what its training changes, and how much it improves the scores.
+ARMS: dict[str, tuple[str, dict[str, Any], float]] = {
+    "none": ("no feedback", {"operator": "none"}, 0.0),
+    "linear": ("linear", {"operator": "linear"}, 0.03),
+    "spherical": ("spherical", {"operator": "spherical"}, 0.05),
+}
+WORDS = ("the", "of", "congress", "nation", "people", "and", "to", "great", "peace", "war", "states", "union", "we")
+NASTY = "<script>document.title='broken'</script> & \"quotes\" <b>bold</b>"
+
+
+def train_settings(changes: dict[str, Any]) -> dict[str, Any]:
+    """A whole TrainConfig as the plan has it: without the seed."""
+    settings = asdict(TrainConfig(data="data/sotu", init="sotu-tiny", steps=STEPS, warm_up=5, **changes))
+    del settings["seed"]
+    return settings | {"band": list(settings["band"])}
+
+
+def metrics(changes: dict[str, Any], gain: float, seed: int, steps: int = STEPS) -> list[dict[str, Any]]:
+    """A line a step as the training loop writes it. Seeds share their noise between arms, as real ones do."""
+    draw, lines = np.random.default_rng(seed), []
+    for step in range(1, steps + 1):
+        noise, fed, jitter = draw.normal(scale=0.05), bool(draw.random() < 0.5), draw.normal()
+        nll = 1.8 - 0.1 * step / STEPS + noise - gain * fed + 0.002 * jitter
+        line = {"step": step, "loss": nll, "nll": nll, "perplexity": math.exp(nll), "masked": 1000, "feedback": fed}
+        if fed and changes["operator"] != "none":
+            weight = changes.get("fixed_weight") or 0.12 + gain * step / STEPS + 0.002 * seed
+            spread = 0.0 if changes.get("fixed_weight") else 0.02
+            line |= {"weight": weight, "weight_spread": spread, "angle": 1.27 + gain / 10 + 0.01 * jitter}
+            line |= {"euclidean_angle": 1.26 + 0.01 * jitter}
+        line |= {"gradient_norm": 0.7, "learning_rate": 3e-5, "tokens_per_second": 1e4, "memory_gb": 0.5}
+        if step % 20 == 0:
+            for name in ("plain",) if changes["operator"] == "none" else ("plain", "feedback"):
+                nats = 1.78 - 0.1 * step / STEPS - gain * (name == "feedback")
+                line |= {f"validation_nll_{name}": nats, f"validation_perplexity_{name}": math.exp(nats)}
+        lines.append(line)
+    return lines
+
+
+def make_training(folder: Path, changes: dict[str, Any], gain: float, seed: int, steps: int = STEPS) -> Path:
+    """A folder as `arcmask train` leaves it, without weights."""
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(yaml.safe_dump(train_settings(changes) | {"seed": seed}, sort_keys=False))
+    (folder / "metrics.jsonl").write_text(
+        "".join(json.dumps(line) + "\n" for line in metrics(changes, gain, seed, steps))
+    )
+    return folder
+
+
+def scores(gain: float, seed: int, budget: int, *, evaluator: str, mauve: bool) -> dict[str, Any]:
+    """A cell's scores.json. The arm's gain is the same for every seed but for a little noise."""
+    shared = np.random.default_rng([seed, budget]).normal()
+    own = np.random.default_rng([seed, budget, round(gain * 1000)]).normal()
+
+    def score(value: float, width: float, **details: Any) -> dict[str, Any]:
+        return {"value": value, "interval": [value - width, value + width], **details}
+
+    perplexity = 90 * (1 + 8 / budget) * (1 - 4 * gain) + 2 * shared + 0.4 * own
+    words = 0.45 + 0.02 * math.log2(budget) + gain + 0.004 * shared + 0.002 * own
+    found = {
+        "generative_perplexity": score(
+            perplexity, 6.0, per_word=9 * perplexity, bits_per_byte=2.3, tokens=2311, evaluator=evaluator,
+            evaluator_sha256=evaluator + "-hash",
+        ),
+        "entropy": score(2.80 + 0.004 * shared + 0.001 * own, 0.01, tokenizer="text8"),
+        "real_word_rate": score(words, 0.03, by_length=words - 0.05, words=1234, reference="sotu, training split"),
+        "distinct_1": score(0.21, 0.01), "distinct_2": score(0.62, 0.02), "distinct_3": score(0.91, 0.02),
+        "repetition": score(0.04, 0.01),
+    }  # fmt: skip
+    if mauve:
+        value = 0.3 + 0.05 * math.log2(budget) + 2 * gain + 0.01 * shared
+        details = {"std_over_seeds": 0.004, "kmeans_seeds": [25, 26, 27], "features": evaluator, "samples": 500}
+        found["mauve"] = {"value": value, "interval": None, **details, "references": 500}
+    return {"count": SAMPLES, "source": "samples.jsonl", "sha256": "0" * 64, "scores": found}
+
+
+def samples(seed: int, budget: int, arm: str) -> list[dict[str, Any]]:
+    """Lines as `arcmask sample --out` writes them; one holds text that is markup elsewhere."""
+    draw = np.random.default_rng([seed, budget, len(arm)])
+    texts = [" ".join(draw.choice(WORDS, 22)) for _ in range(SAMPLES)]
+    texts[1] = NASTY
+    settings = {"seed": seed, "steps": budget, "length": LENGTH, "rule": "ancestral", "temperature": 1.0, "top_p": 1.0}
+    settings |= {"top_k": None, "prompt": None, "precision": "float32", "model": "0123456789abcdef"}
+    return [{"index": i, "text": text, "tokens": [], "calls": budget, **settings} for i, text in enumerate(texts)]
+
+
+def make_experiment(
+    folder: Path,
+    *,
+    arms: dict[str, tuple[str, dict[str, Any], float]] = ARMS,
+    seeds: tuple[int, ...] = SEEDS,
+    budgets: tuple[int, ...] = BUDGETS,
+    evaluator: str = "smollm2-135m",
+    mauve: bool = True,
+    **plan: Any,
+) -> Path:
+    """The whole folder, all cells finished; `plan` changes plan.json."""
+    folder.mkdir(parents=True)
+    described = {name: {"label": arm[0], "train": train_settings(arm[1])} for name, arm in arms.items()}
+    told = {
+        "recipe": "made-up", "title": "Made-up numbers", "protocol": None, "command": "arcmask reproduce made-up",
+        "arms": described,
+        "seeds": list(seeds), "budgets": list(budgets), "samples": SAMPLES, "length": LENGTH,
+        "sampling": {"rule": "ancestral", "temperature": 1.0, "top_p": 1.0}, "base": "sotu-tiny", "corpus": "sotu",
+        "tokenizer": "text8", "evaluator": evaluator, "features": evaluator if mauve else None,
+        "environment": {"arcmask": "0.1.0", "torch": "2.13.0", "python": "3.11", "machine": "2 cores"},
+        "baseline": next(iter(arms)), "read_at": None,
+    } | plan  # fmt: skip
+    (folder / "plan.json").write_text(json.dumps(told, indent=1))
+    for name, (_, changes, gain) in arms.items():
+        for seed in seeds:
+            home = folder / name / f"seed-{seed}"
+            make_training(home / "train", changes, gain, seed)
+            bounds = {"plain": bound(1.70 + 0.001 * seed)}
+            if changes["operator"] != "none":
+                bounds["two_pass"] = bound(1.70 + 0.001 * seed - gain - 0.0002 * seed)
+            (home / "likelihood.json").write_text(json.dumps(bounds))
+            for budget in budgets:
+                cell = home / f"steps-{budget}"
+                cell.mkdir()
+                lines = [json.dumps(line, ensure_ascii=False) + "\n" for line in samples(seed, budget, name)]
+                (cell / "samples.jsonl").write_text("".join(lines))
+                found = scores(gain, seed, budget, evaluator=evaluator, mauve=mauve)
+                (cell / "scores.json").write_text(json.dumps(found))
+    return folder
+
+
+def bound(nats: float) -> dict[str, float]:
+    """A way's entry of likelihood.json; a symbol of text8 is a byte."""
+    numbers = {"nats": nats, "standard_error": 0.004, "perplexity": math.exp(nats), "bits_per_byte": nats / math.log(2)}
+    return numbers | {"rows": 256, "tokens": 256 * LENGTH}

@@ -1,0 +1,264 @@
+"""The page: it holds all it needs, escapes what it is given, says what is missing, and refuses what is no run."""
+
+import json
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import rich.console
+from made_up import NASTY, SEEDS, STEPS, make_experiment, make_training
+
+from arcmask.errors import ArcmaskError
+from arcmask.report import build_report, terminal_table
+from arcmask.report.chapters import experiment_chapter
+from arcmask.report.folder import open_run
+
+PNG = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sII", 13, b"IHDR", 900, 300)  # as much of a picture as is looked at
+VOID = {"meta", "link", "img", "br", "input"}
+
+
+class Reader(HTMLParser):
+    """Checks that every element is closed in its turn, and gathers ids, links and text."""
+
+    def __init__(self, content: str) -> None:
+        super().__init__()
+        self.open, self.ids, self.loads, self.links, self.text = [], [], [], [], []
+        self.feed(content)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        told = dict(attributes)
+        self.ids += [told["id"]] if "id" in told else []
+        self.loads += [told[key] for key in ("src", "srcset", "data", "poster") if key in told]
+        self.loads += [told["href"]] if tag == "link" else []
+        self.links += [told["href"]] if tag == "a" else []
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] not in ("style", "script"):
+            self.text.append(data)
+
+
+def words(page: Path) -> str:
+    """The page's text as one line of plain spaces."""
+    return re.sub(r"\s+", " ", "".join(Reader(page.read_text()).text))
+
+
+def test_the_page_asks_nothing_of_the_network(page):
+    content = page.read_text()
+    read = Reader(content)
+    assert all(load.startswith("data:") for load in read.loads)
+    assert not re.search(r"url\((?!#)|@import|fetch\(|XMLHttpRequest|import\(", content)
+
+
+def test_ids_are_unique_and_every_link_of_the_contents_leads_to_one(page):
+    read = Reader(page.read_text())
+    assert len(set(read.ids)) == len(read.ids)
+    assert {link.removeprefix("#") for link in read.links} <= set(read.ids)
+    assert {f"#made-up-{name}" for name in ("run", "found", "generation", "training", "samples", "repeat")} <= set(
+        read.links
+    )
+
+
+def test_text_of_a_sample_is_shown_and_never_markup(page):
+    content = page.read_text()
+    assert NASTY not in content
+    assert content.count("<script>") == 1
+    assert NASTY in "".join(Reader(content).text)
+
+
+def test_samples_are_found_in_any_order_and_no_further_than_needed(experiment_folder, tmp_path):
+    folder = shutil.copytree(experiment_folder, tmp_path / "shuffled")
+    path = folder / "none" / "seed-1" / "steps-16" / "samples.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[::-1]) + "what follows is not looked at\n")
+    assert open_run(folder).samples == open_run(experiment_folder).samples
+
+
+def test_every_table_and_figure_has_a_number_and_a_sentence(page):
+    text = words(page)
+    for kind, count in (("Table", len(list((page.parent / "tables").glob("*.json")))), ("Figure", 15)):
+        assert all(re.search(rf"{kind} {number}\. [A-Z]", text) for number in range(1, count + 1))
+
+
+def test_the_page_names_commands_settings_and_environment(page, experiment_folder):
+    text = words(page)
+    assert "arcmask reproduce made-up" in text
+    assert f"arcmask report {experiment_folder}" in text
+    assert f"arcmask sample {experiment_folder}/none/seed-1/train --num 6 --length 128 --steps 16 --seed 1" in text
+    assert "2.13.0" in text
+    assert "karcher_steps: 3" in text
+
+
+@pytest.mark.slow
+def test_the_same_folder_gives_the_same_bytes(page, experiment_folder, tmp_path):
+    again = build_report([experiment_folder], tmp_path / "again")
+    assert again.read_bytes() == page.read_bytes()
+    for path in (page.parent / "figures").iterdir():
+        assert (again.parent / "figures" / path.name).read_bytes() == path.read_bytes()
+
+
+def test_what_is_missing_is_said_and_the_rest_is_shown(experiment_folder, tmp_path):
+    folder = shutil.copytree(experiment_folder, tmp_path / "part")
+    (folder / "linear" / "seed-2" / "steps-64" / "scores.json").unlink()
+    shutil.rmtree(folder / "spherical" / "seed-3")
+    make_training(folder / "spherical" / "seed-3" / "train", {"operator": "spherical"}, 0.05, 3, steps=STEPS - 20)
+    text = words(build_report([folder]))
+    assert "23 of 27 cells are scored" in text
+    assert "linear, seed 2: scores at T = 64" in text
+    assert f"spherical, seed 3: training after step {STEPS - 20} of {STEPS}; held-out likelihood; samples at T" in text
+    assert "the base was not inspected" in text
+    assert "n = 2" in text
+
+
+def test_a_line_that_is_being_written_is_left_out(tmp_path):
+    folder = make_training(tmp_path / "run", {"operator": "none"}, 0.0, 1)
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 61, "los')
+    assert open_run(folder).done == STEPS
+
+
+def test_a_training_run_shows_its_figures(tmp_path):
+    folder = make_training(tmp_path / "my-run", {"operator": "spherical"}, 0.05, 1, steps=30)
+    page = build_report([folder])
+    assert page == folder / "report" / "report.html"
+    text = words(page)
+    assert f"30 of {STEPS} steps" in text
+    assert "training after step 30" in text
+    names = {path.stem for path in (page.parent / "figures").glob("*.png")}
+    assert names == {"training-perplexity", "validation-perplexity", "weight", "angle"}
+
+
+def test_figures_of_the_base_are_taken_from_its_inspection(experiment_folder, tmp_path):
+    folder = shutil.copytree(experiment_folder, tmp_path / "inspected")
+    home = folder / "base" / "inspect"
+    home.mkdir(parents=True)
+    spread = {"mean": 1.0, "low": 0.9, "median": 1.0, "high": 1.1}
+    norms = {"ranks": [1, 2, 3], "norms": [1.0, 1.1, 0.9], "mask": 1.3, "bins": [[1, 3, spread]]}
+    (home / "norms.json").write_text(json.dumps(norms | {"reading": "Norms are flat."}))
+    (home / "karcher.json").write_text(json.dumps({"reading": "Three steps are enough."}))
+    (home / "karcher.png").write_bytes(PNG)
+    chapter = experiment_chapter(open_run(folder), "x")
+    by_name = {figure.name: figure for figure in chapter.figures()}
+    assert by_name["norm-rank"].data["norms"] == [1.0, 1.1, 0.9]
+    assert by_name["norm-rank"].caption.endswith("Norms are flat.")
+    assert by_name["base-karcher"].png == PNG
+    assert by_name["base-karcher"].wide
+
+
+@pytest.mark.slow
+def test_several_runs_have_a_chapter_each_and_arms_are_compared_where_they_may_be(experiment_folder, tmp_path):
+    alike = make_experiment(tmp_path / "alike", seeds=(4, 5))
+    longer = make_experiment(tmp_path / "longer", length=256)
+    training = make_training(tmp_path / "single", {"operator": "none"}, 0.0, 1)
+    page = build_report([experiment_folder, alike, longer, training], tmp_path / "all")
+    read = Reader(page.read_text())
+    assert len(set(read.ids)) == len(read.ids)
+    assert {"comparison", "made-up", "alike", "longer", "single"} <= set(read.ids)
+    assert "longer is not compared with made-up: length is 256 there and 128 here" in words(page)
+    told = json.loads((page.parent / "tables" / "comparison-comparison.json").read_text())
+    row = next(r for r in told["rows"] if (r["arm"], r["score"], r["budget"]) == ("none", "entropy", 16))
+    assert row["made-up"]["n"] == len(SEEDS)
+    assert row["alike"]["n"] == 2
+    assert "longer" not in row
+
+
+def test_the_terminal_shows_means_differences_and_what_is_missing(experiment_folder, tmp_path):
+    folder = shutil.copytree(experiment_folder, tmp_path / "part")
+    (folder / "none" / "seed-1" / "steps-16" / "scores.json").unlink()
+    console = rich.console.Console(width=80, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
+    with console.file:
+        console.print(terminal_table(folder))
+    text = console.export_text()
+    mean = json.loads((folder / "spherical" / "seed-1" / "steps-16" / "scores.json").read_text())
+    assert mean["scores"]["generative_perplexity"]["evaluator"] in text
+    assert "spherical \u2212 linear" in text
+    assert "not there: no feedback, seed 1: scores at T = 16" in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert "\u2026" not in text
+
+
+def empty_folder(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+def bad_plan(path: Path) -> Path:
+    path.mkdir()
+    (path / "plan.json").write_text('{"arms": 3}')
+    return path
+
+
+def nothing_done(path: Path) -> Path:
+    for home in make_experiment(path, seeds=(1,)).glob("*/seed-1"):
+        shutil.rmtree(home)
+    return path
+
+
+def no_step(path: Path) -> Path:
+    (make_training(path, {"operator": "none"}, 0.0, 1) / "metrics.jsonl").write_text("")
+    return path
+
+
+def broken_metrics(path: Path) -> Path:
+    (make_training(path, {"operator": "none"}, 0.0, 1) / "metrics.jsonl").write_text('{"step": 1}\nhello\n')
+    return path
+
+
+def broken_scores(path: Path) -> Path:
+    (make_experiment(path) / "none" / "seed-1" / "steps-16" / "scores.json").write_text('{"scores": {"mauve": 3}}')
+    return path
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda path: path, "there is no folder {}"),
+        (empty_folder, "{} is no run: it has neither the plan.json of a reproduction nor a training's config.yaml"),
+        (bad_plan, "{}/plan.json is no plan of arms, seeds and budgets"),
+        (nothing_done, "the experiment {} has no finished cell yet, so that there is nothing to report"),
+        (no_step, "the run {} has no finished step yet, so that there is nothing to report"),
+        (broken_metrics, "{}/metrics.jsonl, line 2, is not a record with a step"),
+        (broken_scores, "{}/none/seed-1/steps-16/scores.json does not hold scores, each with a value and an interval"),
+    ],
+)
+def test_what_is_no_run_is_one_sentence(make, sentence, tmp_path):
+    folder = make(tmp_path / "given")
+    with pytest.raises(ArcmaskError) as raised:
+        build_report([folder], tmp_path / "out")
+    assert str(raised.value) == sentence.format(folder)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_place_that_cannot_be_written_is_one_sentence(experiment_folder, tmp_path):
+    (tmp_path / "file").write_text("")
+    command = [sys.executable, "-m", "arcmask", "report", str(experiment_folder), "--out", str(tmp_path / "file" / "x")]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert result.stderr == f"arcmask: cannot write to {tmp_path}/file/x: {tmp_path}/file is not a folder\n"
+    assert result.stdout == ""
+
+
+def test_the_command_prints_the_path_and_needs_a_run(tmp_path):
+    folder = make_training(tmp_path / "run", {"operator": "none"}, 0.0, 1)
+    command = [sys.executable, "-m", "arcmask", "report"]
+    result = subprocess.run([*command, str(folder)], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (0, f"{folder}/report/report.html\n"), result.stderr
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert "at least one run" in result.stderr
