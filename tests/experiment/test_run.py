@@ -15,7 +15,7 @@ from arcmask.errors import ArcmaskError
 from arcmask.experiment import Changes, reproduce
 from arcmask.recipes import find_experiment
 
-ARMS, SEEDS, BUDGETS = ["none", "spherical-0.3", "spherical-learned"], [1, 2], [2, 5]
+ARMS, SEEDS, BUDGETS = ["none", "spherical-0.3"], [1, 2], [2, 5]
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_arms_share_data_noise_and_gates_for_a_seed(unbroken):
         for arm in ARMS:
             lines = (unbroken / arm / f"seed-{seed}" / "train" / "metrics.jsonl").read_text().splitlines()
             seen.append([(line["masked"], line["feedback"]) for line in map(json.loads, lines)])
-        assert seen[0] == seen[1] == seen[2]
+        assert seen[0] == seen[1]
 
 
 def test_what_is_there_is_not_done_again(plan, tmp_path):

@@ -23,11 +23,8 @@ from arcmask.data import open_prepared, prepare
 from arcmask.diagnostics.command import inspect
 from arcmask.diagnostics.config import InspectConfig
 from arcmask.errors import ArcmaskError
-from arcmask.evaluation.likelihood import likelihood
+from arcmask.evaluation import Reference, ReferenceWords, evaluate_set, likelihood, open_evaluator, read_samples
 from arcmask.evaluation.mauve import has_mauve
-from arcmask.evaluation.opening import open_evaluator
-from arcmask.evaluation.scores import evaluate_set
-from arcmask.evaluation.texts import Reference, ReferenceWords, read_samples
 from arcmask.experiment.estimate import Clock, Costs
 from arcmask.experiment.plan import Plan
 from arcmask.files import json_bytes, write_whole
