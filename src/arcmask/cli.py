@@ -37,12 +37,14 @@ class ConvertConfig:
         target: The folder to make in the released layout; or a file, if its name ends in .ckpt.
         weights: Which weights to take where the source has both.
         mask_id: The id of the mask, for a source that does not say.
+        dtype: Of the weights in the target; by default as they are.
     """
 
     source: str
     target: str
     weights: Literal["ema", "raw"] = "ema"
     mask_id: int | None = None
+    dtype: Literal["float32", "bfloat16"] | None = None
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,8 @@ def _plan_prepare(config: PrepareConfig) -> str:
 def _convert(config: ConvertConfig) -> None:
     from arcmask.checkpoint import convert
 
-    print(convert(config.source, config.target, weights=config.weights, mask_id=config.mask_id))
+    chosen = {"weights": config.weights, "mask_id": config.mask_id, "dtype": config.dtype}
+    print(convert(config.source, config.target, **chosen))
 
 
 def _sample(config: SampleConfig) -> None:

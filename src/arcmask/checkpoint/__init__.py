@@ -26,6 +26,7 @@ from arcmask.model.wrap import WRAP_FILE
 __all__ = ["convert", "load", "newest_checkpoint", "save"]
 
 Weights = Literal["ema", "raw"]
+Dtype = Literal["float32", "bfloat16"]
 COMPLETE = "complete"  # the marker that is written last into a run's checkpoint folder
 SHIPPED = {folder.name: folder for folder in Path(__file__).parent.glob("shipped/*") if folder.is_dir()}
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model")
@@ -88,12 +89,19 @@ def save(denoiser: MDLM | Wrapped, folder: str | os.PathLike[str]) -> None:
     denoiser.save_pretrained(folder)
 
 
-def convert(source: str, target: str, *, weights: Weights = "ema", mask_id: int | None = None) -> Path:
-    """From any form that `load` reads to a folder in the released layout, or to a `.ckpt` if `target` ends so."""
+def convert(
+    source: str, target: str, *, weights: Weights = "ema", mask_id: int | None = None, dtype: Dtype | None = None
+) -> Path:
+    """From any form that `load` reads to a folder in the released layout, or to a `.ckpt` if `target` ends so.
+
+    `dtype` is that of the weights in the target; by default they stay as they are.
+    """
     out = Path(target)
     if out.exists() and (out.is_file() or any(out.iterdir())):
         raise ArcmaskError(f"{out} exists already; give a new name")
     denoiser = load(source, weights=weights, mask_id=mask_id)
+    if dtype is not None:
+        denoiser.to(dtype=getattr(torch, dtype))
     if out.suffix != ".ckpt":
         save(denoiser, out)
     elif isinstance(denoiser, MDLM):

@@ -24,7 +24,7 @@ from arcmask.diagnostics.command import inspect
 from arcmask.diagnostics.config import InspectConfig
 from arcmask.errors import ArcmaskError
 from arcmask.evaluation import Reference, ReferenceWords, evaluate_set, likelihood, open_evaluator, read_samples
-from arcmask.evaluation.mauve import has_mauve
+from arcmask.evaluation.mauve import LEAST, has_mauve
 from arcmask.experiment.estimate import Clock, Costs
 from arcmask.experiment.plan import Plan
 from arcmask.files import json_bytes, write_whole
@@ -67,6 +67,11 @@ class Run:
             raise ArcmaskError(
                 f"{self.plan.recipe} computes MAUVE, which needs mauve-text: pip install 'arcmask[eval]', "
                 "or leave it out with --features none"
+            )
+        how = self.plan.generation
+        if how.features is not None and how.samples < LEAST:
+            raise ArcmaskError(
+                f"MAUVE needs {LEAST} samples a cell, but there are {how.samples}; leave it out with --features none"
             )
         asked = self.plan.to_json()
         path = self.folder / PLAN
