@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 .PHONY: demo test test-all lint bench clean
 
 demo: $(VENV)/user
-	$(BIN)/python -m examples.operators
+	$(BIN)/arcmask reproduce quickstart
 
 test: $(VENV)/dev
 	$(BIN)/python -m pytest -m "not slow"

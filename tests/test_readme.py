@@ -9,22 +9,32 @@ import pytest
 from models import some_tokens
 from transformers import BertConfig, BertForMaskedLM
 
+from arcmask.recipes import find_experiment
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+def blocks(language: str, page: str = README) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page, flags=re.DOTALL)
 
 
-def test_the_demo_prints_what_the_readme_shows():
+def test_the_example_prints_what_the_docs_show():
     result = subprocess.run(
         [sys.executable, "-m", "examples.operators"], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    shown = [line.rstrip() for line in blocks("text")[0].splitlines()]
+    page = (ROOT / "docs" / "feedback.md").read_text()
+    shown = [line.rstrip() for line in blocks("text", page)[0].splitlines()]
     printed = [line.rstrip() for line in result.stdout.splitlines()]
     assert printed[: len(shown)] == shown
+
+
+def test_the_demo_is_the_quickstart_experiment():
+    makefile = (ROOT / "Makefile").read_text()
+    assert "arcmask reproduce quickstart\n" in makefile
+    for arm in find_experiment("quickstart").arms.values():
+        assert arm.label in README
 
 
 def test_every_make_target_that_is_mentioned_exists():
