@@ -8,6 +8,7 @@ from planted import certain, on_a_circle, random_predictions
 
 from arcmask import sphere
 from arcmask.diagnostics import lerp_norms, sphere_paths
+from arcmask.errors import ArcmaskError
 from arcmask.feedback import OPERATORS, Confidence
 
 
@@ -46,6 +47,11 @@ def test_norms_are_those_of_the_linear_operator():
 def test_a_path_that_only_rises_is_deepest_where_it_begins():
     table = torch.tensor([[4.0, 0, 0], [1.0, 0, 0]], dtype=torch.float64)
     assert lerp_norms(table, 1, [certain([[0]], [[1.0]])]).deepest.median == 1
+
+
+def test_a_mask_without_length_is_an_error():
+    with pytest.raises(ArcmaskError, match="the mask's embedding has no length"):
+        lerp_norms(torch.tensor([[4.0, 0, 0], [0.0, 0, 0]]), 1, [certain([[0]], [[1.0]])])
 
 
 def test_the_shell_is_that_of_the_tokens_without_the_mask():

@@ -55,6 +55,8 @@ def test_a_line_that_is_being_written_is_left_out(tmp_path):
 def test_a_run_is_found_from_itself_and_from_its_checkpoints(tmp_path):
     step = tmp_path / "run" / "checkpoints" / "step-0000001"
     step.mkdir(parents=True)
+    assert find_run(str(tmp_path / "run")) is None  # a folder of checkpoints that no run wrote
+    (tmp_path / "run" / "config.yaml").touch()
     assert find_run(str(tmp_path / "run")) == find_run(str(step)) == (tmp_path / "run").resolve()
     assert find_run(str(tmp_path)) is None
 
@@ -63,10 +65,13 @@ def test_the_data_of_a_run_is_looked_for_here_and_above_the_run(tmp_path, monkey
     run = tmp_path / "work" / "runs" / "a"
     run.mkdir(parents=True)
     (tmp_path / "work" / "data").mkdir()
+    assert find_data(run, {"data": "data"}) is None  # a folder, but nothing prepared
+    (tmp_path / "work" / "data" / "index.json").touch()
     assert find_data(run, {"data": "data"}) == tmp_path / "work" / "data"
     assert find_data(run, {"data": "elsewhere"}) is None
     assert find_data(run, {}) is None
     (tmp_path / "here" / "data").mkdir(parents=True)
+    (tmp_path / "here" / "data" / "index.json").touch()
     monkeypatch.chdir(tmp_path / "here")
     assert find_data(run, {"data": "data"}).resolve() == tmp_path / "here" / "data"
 

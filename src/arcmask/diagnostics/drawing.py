@@ -43,6 +43,7 @@ def draw_norms(record: Norms) -> Figure:
         right.legend(loc="lower right")
     right.set(xlabel="tokens", title=f"coefficient of variation {record.variation:.3f}")
     right.set_ylim(0, 1.12 * max(record.largest, record.mask))
+    right.locator_params(axis="x", integer=True)
     return made
 
 
@@ -76,6 +77,8 @@ def draw_training(record: TrainingAngles) -> Figure:
     left.legend(loc="upper right")
     right.plot(record.steps, record.weight, color=_FRECHET, lw=1.4)
     right.set(xlabel="step", title="mean weight", ylim=(0, 1.15 * max(*record.weight, 1e-3)))
+    for axes in (left, right):
+        axes.locator_params(axis="x", integer=True)
     return made
 
 
@@ -170,10 +173,11 @@ def draw_confidence(record: ConfidenceWeights) -> Figure:
         right.axvline(mean, color=colour, lw=1.4, ls=_DASHED, label=f"mean {label}: {mean:.3f}")
     tops = [max(weights.curve) for _, weights, _ in kinds if weights is not None]
     curve.set(ylim=(0, 1.15 * max(*tops, 1e-3)), ylabel="weight")
-    curve.legend(loc="upper left")
+    curve.legend(loc="lower left")
     reach = max(weights.weight.high for _, weights, _ in kinds if weights is not None)
     right.set(xlim=(0, min(1.0, max(0.1, 1.3 * reach, 1.1 * max(tops)))), xlabel="weight", title="weights")
-    right.legend(loc="best")
+    right.set_ylim(top=1.3 * right.get_ylim()[1])
+    right.legend(loc="upper right")
     return made
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from arcmask import sphere
 from arcmask.diagnostics.predictions import Predictions, Spread, join, points_of, spread
+from arcmask.errors import ArcmaskError
 from arcmask.feedback import OPERATORS, Confidence
 
 _WEIGHTS = 51
@@ -41,8 +42,8 @@ class LerpNorms:
             thick = f", {dip / self.thickness:.1f} times the standard deviation of the tokens' norms"
         return (
             f"LERP's path sinks {100 * dip:.0f} % below the sphere through the mask (median{thick}); at the weights "
-            f"that the confidence gives, {self.own_weight:.2f} on average, its norm is {self.own_ratio.mean:.2f} of the "
-            f"mask's; SLERP stays on that sphere, and tokens lie between {self.tokens.low:.2f} and "
+            f"that the confidence gives, {self.own_weight:.2f} on average, its norm is {self.own_ratio.mean:.2f} of "
+            f"the mask's; SLERP stays on that sphere, and tokens lie between {self.tokens.low:.2f} and "
             f"{self.tokens.high:.2f} of its radius."
         )
 
@@ -59,6 +60,8 @@ def lerp_norms(
     candidates = join(at.candidates for at in predictions)
     mask = table[mask_id].double()
     square = mask.square().sum()
+    if not bool(square > 0):
+        raise ArcmaskError("the mask's embedding has no length, so that there is no sphere through it")
     along, mean_square = [], []
     for points, probs in points_of(table, candidates, torch.float64):
         mean = sphere.combine(probs, points)

@@ -14,7 +14,7 @@ from torch.nn.functional import embedding
 
 from arcmask.candidates import Candidates, top_candidates
 from arcmask.errors import ArcmaskError
-from arcmask.model import Denoiser, autocast
+from arcmask.model import Denoiser
 
 TIMES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 # Numbers that exist at a time: of logits, and of candidates' embeddings.
@@ -74,10 +74,9 @@ def _predict_at(denoiser: Denoiser, rows: Tensor, time: float, masked: Tensor, t
     height, parts = max(1, _PASS // rows.shape[1]), []
     for start in range(0, len(rows), height):
         batch = slice(start, start + height)
-        with autocast("auto", device):
-            hidden = denoiser.hidden(embedding(tokens[batch], denoiser.table))[masked[batch]]
-            for some in hidden.split(max(1, _CHUNK // vocabulary)):
-                parts.append(top_candidates(denoiser.logits(some), top_k, exclude=denoiser.mask_id))
+        hidden = denoiser.hidden(embedding(tokens[batch], denoiser.table))[masked[batch]]
+        for some in hidden.split(max(1, _CHUNK // vocabulary)):
+            parts.append(top_candidates(denoiser.logits(some), top_k, exclude=denoiser.mask_id))
     return Predictions(time=time, targets=rows[masked], candidates=join(parts))
 
 

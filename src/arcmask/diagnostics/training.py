@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
+from arcmask.data.index import INDEX
 from arcmask.errors import ArcmaskError
 
 _POINTS = 400
@@ -69,7 +70,8 @@ def _mean(values: Sequence[float]) -> float:
 def find_run(checkpoint: str) -> Path | None:
     """The run that a checkpoint is, or lies in."""
     path = Path(checkpoint).resolve()
-    return next((folder for folder in (path, *path.parents[:2]) if (folder / "checkpoints").is_dir()), None)
+    run = path.parent.parent if path.parent.name == "checkpoints" else path
+    return run if (run / "checkpoints").is_dir() and (run / "config.yaml").is_file() else None
 
 
 def read_settings(run: Path) -> dict[str, Any]:
@@ -105,4 +107,4 @@ def find_data(run: Path, settings: Mapping[str, Any]) -> Path | None:
     if not isinstance(given, str):
         return None
     places = [Path(given), *(folder / given for folder in run.resolve().parents)]
-    return next((place for place in places if place.is_dir()), None)
+    return next((place for place in places if (place / INDEX).is_file()), None)
