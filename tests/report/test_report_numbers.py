@@ -148,9 +148,13 @@ def test_scores_of_two_evaluators_never_share_a_column(own):
 
 
 def test_two_evaluators_of_one_name_are_told_apart_by_their_content(own):
-    change_score(own / "linear" / "seed-1" / "steps-16", "generative_perplexity", evaluator_sha256="another-hash")
+    cell = own / "linear" / "seed-1" / "steps-16"
+    change_score(cell, "generative_perplexity", evaluator_sha256="another-hash")
     notes = [q.note for q in quantities(open_run(own), ("generative_perplexity",))]
-    assert notes == ["smollm2-135m another-", "smollm2-135m smollm2-"]
+    assert notes == ["smollm2-135m, another-", "smollm2-135m, smollm2-"]
+    change_score(cell, "generative_perplexity", evaluator_sha256="smollm2-135m-hash", context=64)
+    notes = [q.note for q in quantities(open_run(own), ("generative_perplexity",))]
+    assert notes == ["smollm2-135m, context 64", "smollm2-135m, context None"]
 
 
 def test_the_papers_values_agree_with_its_own_runs():

@@ -143,7 +143,7 @@ def read_lines(path: Path, key: str) -> list[dict[str, Any]]:
 
 
 def _first_samples(path: Path) -> list[dict[str, Any]]:
-    """Those of the first indices, wherever they stand: a cell may hold thousands, and no more is read than is needed."""
+    """Those of the first indices, wherever they stand; a cell may hold thousands, which are not all read."""
     found: list[dict[str, Any]] = []
     with path.open() as file:
         for number, line in enumerate(file, 1):
