@@ -6,6 +6,7 @@ from hypothesis import settings
 
 from arcmask.feedback import OPERATORS
 
+pytest_plugins = ["prepared_fixtures"]
 settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=40)
 settings.load_profile("repeatable")
 torch.set_num_threads(2)

@@ -10,13 +10,14 @@ from matplotlib.image import imread
 
 from arcmask.errors import ArcmaskError
 from arcmask.feedback import OPERATORS
-from arcmask.figures import COLOURS, colour, figure, legend, panels, save
+from arcmask.figures import COLOURS, colour, figure, panels, save, styled
 
 
+@styled()
 def draw():
     made, axes = figure(4, 3)
     axes.plot([0, 1], [1, 0], color=colour("linear"), label="down")
-    legend(axes)
+    axes.legend()
     return made
 
 

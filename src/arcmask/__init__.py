@@ -13,13 +13,16 @@ _MODULES = (
     "candidates",
     "checkpoint",
     "data",
+    "diagnostics",
     "errors",
     "evaluation",
+    "experiment",
     "feedback",
     "model",
     "report",
     "sampling",
     "sphere",
+    "training",
 )
 _HOMES = {"Denoiser": "model", "load": "checkpoint", "sample": "sampling", "wrap": "model"}
 

@@ -1,10 +1,13 @@
 """The command line: parse, look names up, call. No maths, and no torch until a command needs it."""
 
+import os
 import re
+import shlex
 import sys
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+import webbrowser
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -13,9 +16,14 @@ from jsonargparse import SUPPRESS, ArgumentParser, Namespace
 
 import arcmask
 from arcmask.data.config import PrepareConfig
+from arcmask.diagnostics.config import InspectConfig
 from arcmask.errors import ArcmaskError
-from arcmask.recipes import RECIPES, find_recipe
+from arcmask.evaluation.config import EvaluateConfig
+from arcmask.experiment.plan import Changes, Plan
+from arcmask.files import writable
+from arcmask.recipes import EXPERIMENTS, RECIPES, find_experiment, find_recipe
 from arcmask.report.config import ReportConfig
+from arcmask.report.explorer.config import ExploreConfig
 from arcmask.sampling.config import SampleConfig
 from arcmask.training.config import TrainConfig
 
@@ -29,12 +37,14 @@ class ConvertConfig:
         target: The folder to make in the released layout; or a file, if its name ends in .ckpt.
         weights: Which weights to take where the source has both.
         mask_id: The id of the mask, for a source that does not say.
+        dtype: Of the weights in the target; by default as they are.
     """
 
     source: str
     target: str
     weights: Literal["ema", "raw"] = "ema"
     mask_id: int | None = None
+    dtype: Literal["float32", "bfloat16"] | None = None
 
 
 @dataclass(frozen=True)
@@ -46,6 +56,7 @@ class Command:
     positional: tuple[str, ...]  # settings that are given by their place; all others are options
     run: Callable[[Any], None]
     plan: Callable[[Any], str] | None = None
+    shapes: Mapping[str, Any] = field(default_factory=dict)  # of options that do not take exactly one word
 
 
 def _prepare(config: PrepareConfig) -> None:
@@ -63,7 +74,8 @@ def _plan_prepare(config: PrepareConfig) -> str:
 def _convert(config: ConvertConfig) -> None:
     from arcmask.checkpoint import convert
 
-    print(convert(config.source, config.target, weights=config.weights, mask_id=config.mask_id))
+    chosen = {"weights": config.weights, "mask_id": config.mask_id, "dtype": config.dtype}
+    print(convert(config.source, config.target, **chosen))
 
 
 def _sample(config: SampleConfig) -> None:
@@ -71,6 +83,39 @@ def _sample(config: SampleConfig) -> None:
     from arcmask.sampling.command import run
 
     run(config, load)
+
+
+def _evaluate(config: EvaluateConfig) -> None:
+    from arcmask.checkpoint import load
+    from arcmask.evaluation.command import run
+
+    run(config, load)
+
+
+def _plan_evaluate(config: EvaluateConfig) -> str:
+    from arcmask.evaluation.command import plan
+
+    return plan(config)
+
+
+def _inspect(config: InspectConfig) -> None:
+    from arcmask.diagnostics.command import inspect
+
+    found = inspect(config)
+    print("\n".join([*(f"{name}: {reading}" for name, reading in found.readings.items()), *found.left_out]))
+    print(found.folder)
+
+
+def _explore(config: ExploreConfig) -> None:
+    # What the settings alone can tell is said before a model is opened.
+    out = writable(Path(config.out))
+    from arcmask.checkpoint import load
+    from arcmask.report.explorer import write_page
+    from arcmask.sampling.arms import trace_arms
+
+    print(write_page(config, trace_arms(config.sample(), config.feedback, load)))
+    if config.open:
+        webbrowser.open(out.absolute().as_uri())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +139,7 @@ class TrainCommand(TrainConfig):
 
     def settings(self) -> TrainConfig:
         """What to train."""
-        return TrainConfig(**{field.name: getattr(self, field.name) for field in fields(TrainConfig)})
+        return TrainConfig(**{setting.name: getattr(self, setting.name) for setting in fields(TrainConfig)})
 
 
 def _train(config: TrainCommand) -> None:
@@ -123,6 +168,52 @@ def _plan_train(config: TrainCommand) -> str:
     return plan(config.settings(), Path(config.folder))
 
 
+@dataclass(frozen=True, kw_only=True)
+class ReproduceCommand(Changes):
+    """An experiment, where to carry it out, and what to change in it.
+
+    Args:
+        recipe: An experiment's name.
+        run: The folder of the experiment. By default runs/RECIPE.
+    """
+
+    recipe: str
+    run: str | None = None
+
+    @property
+    def folder(self) -> str:
+        """Where to carry it out."""
+        return self.run or f"runs/{self.recipe}"
+
+    def plan(self) -> Plan:
+        """What to carry out."""
+        return self.apply(find_experiment(self.recipe))
+
+
+def _reproduce(config: ReproduceCommand) -> None:
+    from rich.console import Console
+
+    from arcmask.experiment.run import reproduce
+    from arcmask.report import build_report, terminal_table
+    from arcmask.training import STOPPED, Stopped
+
+    try:
+        folder = reproduce(config.plan(), config.folder, command=shlex.join(["arcmask", *sys.argv[1:]]))
+    except Stopped:
+        print(f"stopped and saved; the same command goes on with {config.folder}", file=sys.stderr)
+        sys.exit(STOPPED)
+    if int(os.environ.get("RANK", 0)) == 0:
+        report = build_report([folder], None)
+        Console().print(terminal_table(folder))
+        print(report)
+
+
+def _plan_reproduce(config: ReproduceCommand) -> str:
+    from arcmask.experiment.estimate import describe
+
+    return describe(config.plan())
+
+
 def _report(config: ReportConfig) -> None:
     from arcmask.report import build_report
 
@@ -130,11 +221,34 @@ def _report(config: ReportConfig) -> None:
 
 
 COMMANDS = {
+    "reproduce": Command(
+        "carry out an experiment: arms, seeds, budgets, one report",
+        ReproduceCommand,
+        ("recipe",),
+        _reproduce,
+        _plan_reproduce,
+        shapes={
+            "arms": {"nargs": "+", "type": str},
+            "seeds": {"nargs": "+", "type": int},
+            "budgets": {"nargs": "+", "type": int},
+        },
+    ),
     "prepare": Command(
         "tokenise a corpus into rows that training reads", PrepareConfig, ("corpus", "out"), _prepare, _plan_prepare
     ),
     "train": Command("train a model by a recipe, or go on with it", TrainCommand, ("recipe",), _train, _plan_train),
     "sample": Command("write text with a checkpoint", SampleConfig, ("checkpoint",), _sample),
+    "evaluate": Command(
+        "score samples, and a checkpoint's likelihood", EvaluateConfig, ("samples",), _evaluate, _plan_evaluate
+    ),
+    "inspect": Command("show the geometry of a checkpoint", InspectConfig, ("checkpoint",), _inspect),
+    "explore": Command(
+        "write a page that shows how a sample forms, step by step",
+        ExploreConfig,
+        ("checkpoint",),
+        _explore,
+        shapes={"feedback": {"nargs": "+", "type": str}, "open": {"action": "store_true"}},
+    ),
     "report": Command("show what runs found, as one page with tables and figures", ReportConfig, ("runs",), _report),
     "convert": Command("turn a checkpoint into another form", ConvertConfig, ("source", "target"), _convert),
 }
@@ -153,6 +267,12 @@ class Parser(ArgumentParser):
         sys.exit(_say(words))
 
 
+def _help_texts(settings: type) -> dict[str, str | None]:
+    """What the docstrings of a class and of those it builds on say of each setting."""
+    documented = [parse_docstring(kind.__doc__ or "") for kind in reversed(settings.__mro__[:-1])]
+    return {text.arg_name: text.description for found in documented for text in found.params}
+
+
 def build_parser(recipe: str | None = None) -> Parser:
     """The whole command line; a recipe's settings are the defaults of `train`."""
     parser = Parser(
@@ -164,16 +284,19 @@ def build_parser(recipe: str | None = None) -> Parser:
     for name, command in COMMANDS.items():
         subparser = Parser(description=command.summary, print_config="--print-%s")
         subparser.add_argument("--config", action="config", help="a YAML file with settings; options go over it")
-        help_texts = {
-            text.arg_name: text.description for text in parse_docstring(command.settings.__doc__ or "").params
-        }
+        help_texts = _help_texts(command.settings)
         for place in command.positional:
             # Suppressed, so that a place that is left empty does not hide what a file says.
             count = "*" if place in _several(command) else "?"
             subparser.add_argument(
                 place, nargs=count, type=str, metavar=place.upper(), default=SUPPRESS, help=help_texts[place]
             )
-        subparser.add_class_arguments(command.settings, as_group=False, skip=set(command.positional))
+        by_hand = {*command.positional, *command.shapes}
+        subparser.add_class_arguments(command.settings, as_group=False, skip=by_hand)
+        defaults: dict[str, Any] = {setting.name: setting.default for setting in fields(command.settings)}
+        for option, shape in command.shapes.items():
+            default = list(defaults[option]) if isinstance(defaults[option], tuple) else defaults[option]
+            subparser.add_argument(f"--{option}", default=default, help=help_texts[option], **shape)
         if name == "train" and recipe is not None:
             subparser.set_defaults(asdict(find_recipe(recipe).train))
         if command.plan is not None:
@@ -188,8 +311,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = sys.argv[1:] if arguments is None else list(arguments)
     recipe = words[1] if words[:1] == ["train"] and len(words) > 1 and not words[1].startswith("-") else None
     try:
-        if words == ["train"]:
-            raise ArcmaskError(f"arcmask train needs a RECIPE; choose one of: {', '.join(sorted(RECIPES))}")
+        if words in (["train"], ["reproduce"]):
+            names = RECIPES if words == ["train"] else EXPERIMENTS
+            raise ArcmaskError(f"arcmask {words[0]} needs a RECIPE; choose one of: {', '.join(sorted(names))}")
         parser = build_parser(recipe)
         given = parser.parse_args(words)
         if given.subcommand is None:

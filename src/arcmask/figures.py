@@ -7,7 +7,8 @@ global state alone.
 import io
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,26 @@ try:
 except ModuleNotFoundError:
     raise ArcmaskError("figures need matplotlib: pip install 'arcmask[report]'") from None
 
-__all__ = ["COLOURS", "GRID", "INK", "MASK", "MUTED", "colour", "figure", "legend", "panels", "save", "styled"]
+__all__ = [
+    "COLOURS",
+    "GRID",
+    "INK",
+    "MASK",
+    "MUTED",
+    "START",
+    "Axes",
+    "Figure",
+    "colour",
+    "figure",
+    "panels",
+    "save",
+    "styled",
+]
 
 DPI = 150
 INK, MUTED, GRID = "#253237", "#5c6b73", "#dfe4e7"
 MASK = "#b23a48"  # where the mask itself stands
+START = "#8e5ea2"  # how something was before training
 # One colour for each operator, in every figure: the chord warm, the arcs blue, what lies between green.
 COLOURS = {
     "none": "#8a9399",
@@ -36,7 +52,7 @@ COLOURS = {
     "spherical": "#1f6fb2",
     "spherical-euclidean": "#7bb8e0",
 }
-_OTHERS = ("#8e5ea2", "#b5a52a", "#a0522d", "#4b4e8f")
+_OTHERS = ("#c26a9a", "#b5a52a", "#a0522d", "#4b4e8f")
 _STYLE: Any = {
     "axes.axisbelow": True,
     "axes.edgecolor": MUTED,
@@ -59,7 +75,8 @@ _STYLE: Any = {
     "grid.color": GRID,
     "grid.linewidth": 0.7,
     "legend.fontsize": 9,
-    "legend.frameon": False,
+    "legend.edgecolor": "none",
+    "legend.framealpha": 0.85,
     "lines.linewidth": 2.0,
     "savefig.dpi": DPI,
     "text.color": INK,
@@ -70,13 +87,15 @@ _STYLE: Any = {
 }
 
 
-def styled() -> Any:
-    """The context in which a figure gets our look; whatever is made within has it."""
-    return mpl.rc_context(_STYLE)
+@contextmanager
+def styled() -> Iterator[None]:
+    """The context, or with `@styled()` the function, in which all that is drawn has our look."""
+    with mpl.rc_context(_STYLE):
+        yield
 
 
 def figure(width: float = 6.0, height: float = 3.6) -> tuple[Figure, Axes]:
-    """An empty figure of that size in inches, and its axes."""
+    """An empty figure of that size in inches, and its axes. Draw in it under `styled()`."""
     made, (axes,) = panels(width, height, 1)
     return made, axes
 
@@ -88,12 +107,6 @@ def panels(width: float, height: float, columns: int, **arrangement: Any) -> tup
         FigureCanvasAgg(made)
         axes = made.subplots(1, columns, squeeze=False, **arrangement)
     return made, list(axes[0])
-
-
-def legend(axes: Axes, **place: Any) -> None:
-    """The legend, in our look; `place` goes to matplotlib's `legend`."""
-    with styled():
-        axes.legend(**place)
 
 
 def colour(name: str) -> str:

@@ -29,6 +29,18 @@ def write_whole(path: Path, content: bytes) -> None:
     flush(path.parent)
 
 
+def writable(path: Path) -> Path:
+    """The path of a file that can be written, by all that can be seen without writing."""
+    if path.exists() and not path.is_file():
+        raise ArcmaskError(f"cannot write to {path}: it is not a regular file")
+    nearest = next(place for place in (path, *path.absolute().parents) if place.exists())
+    if not path.exists() and not nearest.is_dir():
+        raise ArcmaskError(f"cannot write to {path}: {nearest} is not a folder")
+    if not os.access(nearest, os.W_OK):
+        raise ArcmaskError(f"cannot write to {path}: {nearest} does not allow it")
+    return path
+
+
 def flush(path: Path) -> None:
     """Have a file's content, or the names in a folder, on the disk before going on."""
     handle = os.open(path, os.O_RDONLY)

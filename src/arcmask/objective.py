@@ -22,6 +22,10 @@ from arcmask.model import Denoiser
 
 # Logits that exist at a time.
 CHUNK = 1 << 22
+# With a plain linear head one copy of them is enough, and fewer products into the head's gradient are faster.
+LINEAR_CHUNKS = 2
+# Numbers that stay in the cache from one operation to the next.
+BLOCK = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,8 @@ class TwoPass(nn.Module):
             if self._output_names is None:
                 self._output_names = _output_names(cast("Denoiser", self.denoiser), rows[:1].detach())
             parameters = [self.denoiser.get_parameter(name) for name in self._output_names]
+            if isinstance(getattr(self.denoiser, "linear_head", None), nn.Linear):
+                return _LinearLoss.apply(self, rows, targets, weights, *parameters)  # type: ignore[no-untyped-call]
             return _ChunkedLoss.apply(self, rows, targets, weights, *parameters)  # type: ignore[no-untyped-call]
         parts = [self.part_losses(rows[part], targets[part], weights[part]) for part in self._parts(len(rows))]
         return torch.cat(parts) if parts else weights.new_zeros(0, dtype=torch.float32)
@@ -104,9 +110,13 @@ class TwoPass(nn.Module):
         logits[:, denoiser.mask_id] = -torch.inf
         return weights * functional.cross_entropy(logits, targets, reduction="none")
 
-    def _parts(self, count: int) -> Iterator[slice]:
-        height = max(1, self.chunk // cast("Denoiser", self.denoiser).table.shape[0])
-        return (slice(start, min(start + height, count)) for start in range(0, count, height))
+    def _parts(self, count: int, chunks: int = 1) -> Iterator[slice]:
+        return _slices(count, chunks * self.chunk // cast("Denoiser", self.denoiser).table.shape[0])
+
+
+def _slices(count: int, height: int) -> Iterator[slice]:
+    height = max(1, height)
+    return (slice(start, min(start + height, count)) for start in range(0, count, height))
 
 
 class _ChunkedLoss(torch.autograd.Function):
@@ -146,6 +156,57 @@ class _ChunkedLoss(torch.autograd.Function):
         # In place: these were made for this moment, and one of them is as large as the vocabulary.
         by_parameter = [next(waiting).mul_(scale) if wanted else None for wanted in ctx.wanted]
         return None, row_gradients.mul_(scale), None, None, *by_parameter
+
+
+class _LinearLoss(_ChunkedLoss):
+    """The same for logits that are one linear layer of the rows: they become their own gradient, in place."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, objective: TwoPass, rows: Tensor, targets: Tensor, weights: Tensor, *parameters: Tensor
+    ) -> Tensor:
+        denoiser = cast("Denoiser", objective.denoiser)
+        head = cast("nn.Linear", objective.denoiser.linear_head)
+        row_gradients = torch.empty_like(rows)
+        gradients = [torch.zeros_like(parameter) if parameter.requires_grad else None for parameter in parameters]
+        losses = []
+        for part in objective._parts(len(rows), LINEAR_CHUNKS):
+            logits = denoiser.logits(rows[part])
+            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+            logits[:, denoiser.mask_id] = -torch.inf
+            losses.append(weights[part] * _differentiate(logits, targets[part], weights[part]))
+            row_gradients[part] = logits.to(rows.dtype) @ head.weight.to(rows.dtype)
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                if gradient is not None and parameter is head.bias:
+                    gradient += logits.sum(0)
+                elif gradient is not None:
+                    _add_product(gradient, logits, rows[part])
+            del logits  # before the next chunk's exist
+        ctx.wanted = [parameter.requires_grad for parameter in parameters]
+        ctx.save_for_backward(row_gradients, *(gradient for gradient in gradients if gradient is not None))
+        return torch.cat(losses) if losses else rows.new_zeros(0, dtype=torch.promote_types(rows.dtype, torch.float32))
+
+
+def _differentiate(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+    """Cross-entropies (M,); the logits (M, V) are replaced by the gradient of the weighted sum of them."""
+    losses = []
+    for block in _slices(len(logits), BLOCK // logits.shape[1]):
+        rows, target, weight = logits[block], targets[block].unsqueeze(1), weights[block].unsqueeze(1).to(logits.dtype)
+        rows -= rows.amax(1, keepdim=True)
+        chosen = rows.gather(1, target)
+        total = rows.exp_().sum(1, keepdim=True)
+        losses.append((total.log() - chosen).squeeze(1))
+        rows *= weight / total
+        rows.scatter_add_(1, target, -weight)
+    return torch.cat(losses)
+
+
+def _add_product(gradient: Tensor, logits: Tensor, rows: Tensor) -> None:
+    """gradient (V, H) += logits' rows; without a table of that size in between where the types allow it."""
+    if gradient.dtype == logits.dtype == rows.dtype and not torch.is_autocast_enabled(rows.device.type):
+        gradient.addmm_(logits.T, rows)
+    else:
+        gradient += logits.to(rows.dtype).T @ rows
 
 
 def _output_names(denoiser: Denoiser, rows: Tensor) -> list[str]:

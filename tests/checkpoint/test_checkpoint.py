@@ -289,6 +289,15 @@ def test_a_run_opens_at_its_newest_complete_checkpoint(tmp_path):
         newest_checkpoint(tmp_path / "other")
 
 
+def test_convert_to_bfloat16_halves_the_file_and_rounds_each_weight(folder, tmp_path):
+    target = convert(str(folder), str(tmp_path / "half"), dtype="bfloat16")
+    whole, half = load(folder), load(target)
+    assert half.table.dtype == torch.bfloat16
+    assert (target / "model.safetensors").stat().st_size < 0.6 * (folder / "model.safetensors").stat().st_size
+    for exact, rounded in zip(whole.parameters(), half.parameters(), strict=True):
+        assert torch.equal(exact.to(torch.bfloat16), rounded)
+
+
 def test_convert_does_not_write_over_anything(folder, tmp_path):
     convert(str(folder), str(tmp_path / "out"))
     with pytest.raises(ArcmaskError, match="out exists already"):

@@ -204,6 +204,19 @@ def test_a_trace_shows_the_weight_that_its_last_prediction_gives(model):
             torch.testing.assert_close(step.weight[masked].float(), expected, atol=1e-5, rtol=1e-4)
 
 
+def test_a_trace_knows_how_much_of_a_prediction_its_candidates_have(model):
+    """The first step is plain: one forward of the bare masks gives its whole prediction."""
+    step = sample(model, num=1, steps=16, feedback=soft_mask(), seed=6, trace=True).traces[0].steps[0]
+    with torch.no_grad():
+        logits = model.logits(model.hidden(model.table[step.tokens])[0]).double()
+    logits[:, model.mask_id] = -torch.inf
+    whole = logits.softmax(-1)
+    torch.testing.assert_close(step.share[0], whole.topk(3).values.sum(-1), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        step.probs[0] * step.share[0, :, None], whole.gather(1, step.ids[0]), atol=1e-5, rtol=1e-5
+    )
+
+
 def test_a_long_trace_is_far_below_a_megabyte():
     model = small_mdlm(vocab_size=28, model_length=128)
     trace = sample(model, num=1, steps=64, feedback=soft_mask(), trace=True).traces[0]

@@ -26,13 +26,17 @@ from arcmask.model.wrap import WRAP_FILE
 __all__ = ["convert", "load", "newest_checkpoint", "save"]
 
 Weights = Literal["ema", "raw"]
+Dtype = Literal["float32", "bfloat16"]
 COMPLETE = "complete"  # the marker that is written last into a run's checkpoint folder
+SHIPPED = {folder.name: folder for folder in Path(__file__).parent.glob("shipped/*") if folder.is_dir()}
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model")
 
 
 def load(source: str | os.PathLike[str], *, weights: Weights = "ema", mask_id: int | None = None) -> MDLM | Wrapped:
     """A denoiser from a folder, a run, a Lightning `.ckpt` or a hub id, with its feedback and tokenizer if it has them.
 
+    `sotu-tiny`, where no folder of that name is in the way, is the model that comes with the package; its weights are
+    stored in bfloat16 and opened in float32.
     `weights` chooses between the averaged and the raw ones where a file has both (a Lightning checkpoint). `mask_id` is
     for checkpoints that do not say which id is the mask.
     """
@@ -43,7 +47,10 @@ def load(source: str | os.PathLike[str], *, weights: Weights = "ema", mask_id: i
         return _from_lightning(path, read_lightning(path, ema=weights == "ema"), mask_id)
     if path.is_file():
         raise ArcmaskError(f"{path} is a file, but only Lightning checkpoints (.ckpt) are; otherwise give the folder")
-    if not path.is_dir():
+    is_shipped = not path.is_dir() and str(source) in SHIPPED
+    if is_shipped:
+        path = SHIPPED[str(source)]
+    elif not path.is_dir():
         path = _download(str(source))
     elif (path / "checkpoints").is_dir():
         path = newest_checkpoint(path)
@@ -56,7 +63,7 @@ def load(source: str | os.PathLike[str], *, weights: Weights = "ema", mask_id: i
         denoiser = _from_transformers(path, config, mask_id)
     if (path / FEEDBACK_FILE).is_file():
         denoiser.feedback = _feedback(str(path / FEEDBACK_FILE), _read_json(path / FEEDBACK_FILE))
-    return denoiser
+    return denoiser.float() if is_shipped else denoiser
 
 
 def _feedback(source: str, settings: Any) -> SoftMask:
@@ -82,12 +89,19 @@ def save(denoiser: MDLM | Wrapped, folder: str | os.PathLike[str]) -> None:
     denoiser.save_pretrained(folder)
 
 
-def convert(source: str, target: str, *, weights: Weights = "ema", mask_id: int | None = None) -> Path:
-    """From any form that `load` reads to a folder in the released layout, or to a `.ckpt` if `target` ends so."""
+def convert(
+    source: str, target: str, *, weights: Weights = "ema", mask_id: int | None = None, dtype: Dtype | None = None
+) -> Path:
+    """From any form that `load` reads to a folder in the released layout, or to a `.ckpt` if `target` ends so.
+
+    `dtype` is that of the weights in the target; by default they stay as they are.
+    """
     out = Path(target)
     if out.exists() and (out.is_file() or any(out.iterdir())):
         raise ArcmaskError(f"{out} exists already; give a new name")
     denoiser = load(source, weights=weights, mask_id=mask_id)
+    if dtype is not None:
+        denoiser.to(dtype=getattr(torch, dtype))
     if out.suffix != ".ckpt":
         save(denoiser, out)
     elif isinstance(denoiser, MDLM):

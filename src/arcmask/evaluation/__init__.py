@@ -7,10 +7,20 @@ import importlib
 from typing import Any
 
 _HOMES = {
+    "EvaluateConfig": "config",
+    "Evaluator": "evaluator",
     "PairedDifference": "statistics",
+    "PerplexitySettings": "config",
+    "Reference": "texts",
+    "ReferenceWords": "texts",
     "Summary": "statistics",
     "bootstrap_interval": "statistics",
+    "evaluate_set": "scores",
+    "likelihood": "held_out",
+    "open_evaluator": "opening",
+    "over_sets": "command",
     "paired_difference": "statistics",
+    "read_samples": "texts",
     "relative_change": "statistics",
     "summarize": "statistics",
 }

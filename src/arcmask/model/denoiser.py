@@ -32,7 +32,10 @@ Precision = Literal["auto", "float32", "bfloat16"]
 
 @runtime_checkable
 class Denoiser(Protocol):
-    """Embeddings -> hidden states -> raw logits. Shapes: B sequences, L positions, V vocabulary, D and H widths."""
+    """Embeddings -> hidden states -> raw logits. Shapes: B sequences, L positions, V vocabulary, D and H widths.
+
+    One whose logits are exactly one `nn.Linear` of the rows may name it `linear_head`: its loss then costs less.
+    """
 
     @property
     def mask_id(self) -> int:

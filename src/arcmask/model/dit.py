@@ -46,16 +46,21 @@ class ZeroLinear(nn.Linear):
 
 
 class Norm(nn.Module):
-    """LayerNorm with a weight and no bias, in float32 whatever comes in."""
+    """LayerNorm with a weight and no bias, in float32 whatever comes in; and the conditioning's say in its result.
+
+    That is x * (1 + scale) + shift, one row for all sequences. It goes into the norm's own weight and bias, so that
+    nothing in between is computed or kept.
+    """
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(width))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
         wide = torch.promote_types(x.dtype, torch.float32)
         with torch.autocast(x.device.type, enabled=False):
-            y = functional.layer_norm(x.to(wide), x.shape[-1:], self.weight.to(wide), eps=1e-5)
+            weight = self.weight.to(wide) * (1 + scale.to(wide))
+            y = functional.layer_norm(x.to(wide), x.shape[-1:], weight, shift.to(wide), eps=1e-5)
         return y.to(x.dtype)
 
 
@@ -107,11 +112,6 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return (x * cos + turned * sin).to(x.dtype)
 
 
-def modulate(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
-    """The conditioning's say in a normalised activation."""
-    return x * (1 + scale) + shift
-
-
 class Block(nn.Module):
     """Attention and MLP, each shifted, scaled and gated by the conditioning."""
 
@@ -131,19 +131,28 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, condition: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         # Shift, scale and gate of the attention come first, then those of the MLP.
-        modulation = self.adaLN_modulation(condition).unsqueeze(1).chunk(6, dim=-1)
+        modulation = self.adaLN_modulation(condition).squeeze(0).chunk(6, dim=-1)
         attention_shift, attention_scale, attention_gate, mlp_shift, mlp_scale, mlp_gate = modulation
-        branch = self.attend(modulate(self.norm1(x), attention_shift, attention_scale), cos, sin)
+        branch = self.attend(self.norm1(x, attention_shift, attention_scale), cos, sin)
         x = x + attention_gate * functional.dropout(branch, self.dropout, self.training)
-        branch = self.mlp(modulate(self.norm2(x), mlp_shift, mlp_scale))
+        branch = self.feed_forward(self.norm2(x, mlp_shift, mlp_scale))
         return x + mlp_gate * functional.dropout(branch, self.dropout, self.training)
 
     def attend(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         # Packed as (three, heads, head_dim); every position sees every other.
         q, k, v = self.attn_qkv(x).unflatten(-1, (3, self.n_heads, -1)).permute(2, 0, 3, 1, 4)
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
-        y = functional.scaled_dot_product_attention(q, k, v)
+        # A copy of v costs less than what a view of it would keep for the backward pass: q and k before their turn.
+        y = functional.scaled_dot_product_attention(q, k, v.contiguous())
         return self.attn_out(y.transpose(1, 2).flatten(2))
+
+    def feed_forward(self, x: Tensor) -> Tensor:
+        widen, activate, narrow = self.mlp
+        wide = widen(x)
+        if not torch.is_grad_enabled():
+            return narrow(activate(wide))
+        # What GELU gives is as large as what it takes, and cheap to compute again: only one of them is kept.
+        return checkpoint(lambda y: narrow(activate(y)), wide, use_reentrant=False, preserve_rng_state=False)
 
 
 class OutputLayer(nn.Module):
@@ -157,8 +166,8 @@ class OutputLayer(nn.Module):
 
     def prepare(self, x: Tensor, condition: Tensor) -> Tensor:
         """What the product is applied to, row by row."""
-        shift, scale = self.adaLN_modulation(condition).unsqueeze(1).chunk(2, dim=-1)
-        return modulate(self.norm_final(x), shift, scale)
+        shift, scale = self.adaLN_modulation(condition).squeeze(0).chunk(2, dim=-1)
+        return self.norm_final(x, shift, scale)
 
 
 class DiT(nn.Module):

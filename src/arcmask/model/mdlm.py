@@ -67,6 +67,11 @@ class MDLM(Companions, PreTrainedModel):
         """(M, D) -> (M, V), raw."""
         return self.backbone.output_layer.linear(hidden_rows)
 
+    @property
+    def linear_head(self) -> nn.Linear:
+        """What `logits` is, all of it: a loss may then use its weights directly."""
+        return self.backbone.output_layer.linear
+
     def forward(self, input_ids: Tensor | None = None, inputs_embeds: Tensor | None = None) -> MaskedLMOutput:
         """All logits (B, L, V), for callers that know transformers; give ids or embeddings."""
         if (input_ids is None) == (inputs_embeds is None):
@@ -85,7 +90,7 @@ class MDLM(Companions, PreTrainedModel):
 
     def get_output_embeddings(self) -> nn.Module:
         """The last linear layer."""
-        return self.backbone.output_layer.linear
+        return self.linear_head
 
     def _init_weights(self, module: nn.Module) -> None:
         # Asked by transformers for each module; all of ours draw their weights when they are made.

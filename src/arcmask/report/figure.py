@@ -105,6 +105,6 @@ def legend_below(axes: Axes) -> None:
         columns = (
             len(labels) if sum(len(label) + 7 for label in labels) < 60 else 2 if max(map(len, labels)) < 27 else 1
         )
-        figures.legend(
-            axes, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=columns, handlelength=2.6, columnspacing=1.2
-        )
+        place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2)}
+        with figures.styled():
+            axes.legend(**place, ncols=columns, handlelength=2.6, columnspacing=1.2)

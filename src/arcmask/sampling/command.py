@@ -17,6 +17,7 @@ from typing import Any, cast
 import torch
 
 from arcmask.errors import ArcmaskError
+from arcmask.files import writable
 from arcmask.model import Denoiser, Precision, has_fast_bfloat16
 from arcmask.progress import Progress
 from arcmask.sampling.config import SampleConfig
@@ -31,9 +32,14 @@ def run(config: SampleConfig, load: Callable[[str], Denoiser]) -> None:
     # All that can be wrong with the settings alone is said before a model is opened.
     rule, filter_ = (
         find_rule(config.rule),
-        Filter(temperature=config.temperature, top_p=config.top_p, top_k=config.top_k),
+        Filter(
+            temperature=config.temperature,
+            top_p=config.top_p,
+            top_k=config.top_k,
+            drop_crossing=config.drop_crossing,
+        ),
     )
-    out = None if config.out is None else _usable(Path(config.out))
+    out = None if config.out is None else writable(Path(config.out))
     denoiser = load(config.checkpoint)
     starts = start_tokens(denoiser, config.prompt, config.length, config.num)
     steps = checked_steps(config.steps_for(starts.shape[1]))
@@ -81,6 +87,7 @@ def _settings(config: SampleConfig, sampler: Sampler, length: int) -> dict[str, 
         "feedback_settings": None if feedback is None else feedback.settings(),
         "temperature": config.temperature,
         "top_p": config.top_p,
+        "drop_crossing": config.drop_crossing,
         "top_k": config.top_k,
         "prompt": config.prompt,
         "precision": "bfloat16" if fast else "float32",
@@ -92,16 +99,6 @@ def _fingerprint(denoiser: Denoiser) -> str:
     """A few hex digits of the embedding table: another model, or the same one further trained, has others."""
     content = denoiser.table.detach().cpu().contiguous().view(torch.uint8).numpy()
     return hashlib.sha256(content.tobytes()).hexdigest()[:16]
-
-
-def _usable(out: Path) -> Path:
-    """A path that can be written, by all that can be seen without writing."""
-    if out.exists() and not out.is_file():
-        raise ArcmaskError(f"cannot write to {out}: it is not a regular file")
-    nearest = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
-    if not os.access(nearest, os.W_OK):
-        raise ArcmaskError(f"cannot write to {out}: {nearest} does not allow it")
-    return out
 
 
 class SampleFile:

@@ -21,6 +21,7 @@ class SampleConfig:
         rule: The step rule: ancestral, first-hitting, confidence, remask-cap or remask-loop.
         temperature: Below 1 sharpens the predictions that tokens are drawn from.
         top_p: The share of probability that tokens are drawn from.
+        drop_crossing: Leave out the token that crosses top_p, as the code of the paper's precursor does.
         top_k: The number of most probable tokens that tokens are drawn from.
         seed: Sample i depends on the seed and i alone.
         batch_size: Samples at a time; changes nothing but speed and memory.
@@ -38,6 +39,7 @@ class SampleConfig:
     rule: str = "ancestral"
     temperature: float = 1.0
     top_p: float = 1.0
+    drop_crossing: bool = False
     top_k: int | None = None
     seed: int = 0
     batch_size: int = 8

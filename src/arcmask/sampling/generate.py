@@ -134,7 +134,7 @@ def start_tokens(denoiser: Denoiser, prompt: Prompt | Sequence[Prompt] | None, l
     prompts: list[Any] = [several] if one_for_all else several
     if not one_for_all and len(prompts) != num:
         raise ArcmaskError(f"there are {len(prompts)} prompts for {num} samples")
-    given = [_ids(denoiser, one) for one in prompts]
+    given = [prompt_ids(denoiser, one) for one in prompts]
     if length is None:
         # A text with holes is as long as it is; one without is continued.
         own = {len(ids) if denoiser.mask_id in ids else denoiser.max_length for ids in given}
@@ -156,7 +156,8 @@ def start_tokens(denoiser: Denoiser, prompt: Prompt | Sequence[Prompt] | None, l
     return torch.tensor(rows * num if one_for_all else rows, dtype=torch.long).reshape(num, length)
 
 
-def _ids(denoiser: Any, prompt: Prompt | None) -> list[int]:
+def prompt_ids(denoiser: Any, prompt: Prompt | None) -> list[int]:
+    """The ids of a prompt, the mask's among them for its holes."""
     if prompt is None:
         return []
     ids = _encode(denoiser, prompt) if isinstance(prompt, str) else [int(token) for token in prompt]

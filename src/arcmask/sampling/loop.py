@@ -22,7 +22,7 @@ from arcmask.model import Denoiser
 from arcmask.sampling.draws import Draws
 from arcmask.sampling.filters import Filter
 from arcmask.sampling.rules import Plan, Rule, StepState
-from arcmask.sampling.trace import Trace, TraceStep
+from arcmask.sampling.trace import Trace, TraceStep, held_share, measure, nothing_fed
 
 # Logits that exist at a time.
 _CHUNK = 1 << 24
@@ -44,9 +44,9 @@ class _Batch:
         self.ids = torch.zeros(*tokens.shape, k, dtype=torch.long)
         self.probs = torch.zeros(*tokens.shape, k, dtype=torch.float64)
         self.entropy = torch.zeros(tokens.shape, dtype=torch.float64)
-        # Of the feedback in the last pass, for a trace.
-        self.weight = torch.zeros(tokens.shape, dtype=torch.float64)
-        self.angle = torch.full(tokens.shape, torch.nan, dtype=torch.float64)
+        # For a trace: the share of a prediction that its candidates have, and the feedback in the last pass.
+        self.share = torch.zeros(tokens.shape, dtype=torch.float64)
+        self.fed = nothing_fed(*tokens.shape)
 
     def candidates(self, positions: Tensor) -> Candidates:
         return Candidates(ids=self.ids[positions], probs=self.probs[positions], entropy=self.entropy[positions])
@@ -76,9 +76,10 @@ class Sampler:
         plan = self.rule.plan(self.steps, batch.free, draws)
         for step in range(self.steps):
             self._step(batch, step, plan, draws.uniform(3, tokens.shape[1]), trace)
-        self._remove_noise(batch)
+        masked = batch.tokens == self.denoiser.mask_id
+        self._remove_noise(batch, masked)
         if trace is not None:
-            trace.tokens = batch.tokens
+            trace.tokens, trace.filled = batch.tokens, masked
         return batch.tokens, batch.calls
 
     def _step(self, batch: _Batch, step: int, plan: Plan, uniform: Tensor, trace: Trace | None) -> None:
@@ -104,8 +105,8 @@ class Sampler:
             drawn = change.reveal
             kept = kept & ~drawn if trace is None else kept
         calls = batch.calls.clone()
-        self._pass(batch, (drawn | kept).any(1), fed, measure=trace is not None)
-        tokens, certainty = self._predict(batch, drawn, kept, uniform[:, 1])
+        self._pass(batch, (drawn | kept).any(1), fed, traced=trace is not None)
+        tokens, certainty = self._predict(batch, drawn, kept, uniform[:, 1], traced=trace is not None)
         if self.rule.needs_certainty:
             change = self.rule.choose(replace(state, certainty=certainty))
         if trace is not None:
@@ -122,7 +123,7 @@ class Sampler:
         low, high = self.band
         return (time >= low) & (time <= high) & (self.feedback is not None)
 
-    def _pass(self, batch: _Batch, wanted: Tensor, fed: Tensor, *, measure: bool) -> None:
+    def _pass(self, batch: _Batch, wanted: Tensor, fed: Tensor, *, traced: bool) -> None:
         """Bring the hidden states of the wanted sequences up to date, with feedback for those that are fed."""
         run = wanted & (fed | ~batch.current)
         if not bool(run.any()):
@@ -130,7 +131,7 @@ class Sampler:
         tokens, table = batch.tokens[run], self.denoiser.table
         on_device = tokens.to(table.device)
         positions = batch.predicted[run] & fed[run].unsqueeze(1) & (tokens == self.denoiser.mask_id)
-        batch.weight[run], batch.angle[run] = 0.0, torch.nan
+        batch.fed[run] = nothing_fed()
         if self.feedback is not None and bool(positions.any()):
             chosen = torch.zeros_like(batch.free)
             chosen[run] = positions
@@ -139,9 +140,8 @@ class Sampler:
                 on_device, _moved(candidates, table), table, self.denoiser.mask_id, positions.to(table.device)
             )
             embeddings = feedback.embeddings
-            if measure:
-                batch.weight[chosen] = feedback.weight.double().cpu()
-                batch.angle[chosen] = feedback.angle.double().cpu()
+            if traced:
+                batch.fed[chosen] = measure(feedback, positions.to(table.device))
         else:
             embeddings = embedding(on_device, table)
         hidden = self.denoiser.hidden(embeddings)
@@ -151,7 +151,9 @@ class Sampler:
         batch.calls[run] += 1
         batch.current = torch.where(run, ~fed, batch.current)
 
-    def _predict(self, batch: _Batch, drawn: Tensor, kept: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
+    def _predict(
+        self, batch: _Batch, drawn: Tensor, kept: Tensor, uniform: Tensor, *, traced: bool
+    ) -> tuple[Tensor, Tensor]:
         """Tokens (B, L) and their certainty where `drawn`; candidates, into the batch, where `kept`."""
         tokens, certainty = torch.zeros_like(batch.tokens), torch.zeros(batch.tokens.shape, dtype=torch.float64)
         for rows, logits in self._logits(batch, drawn | kept):
@@ -164,6 +166,8 @@ class Sampler:
                 keep = (rows[wanted, 0], rows[wanted, 1])
                 batch.ids[keep], batch.probs[keep] = found.ids.cpu(), found.probs.double().cpu()
                 batch.entropy[keep] = found.entropy.double().cpu()
+                if traced:
+                    batch.share[keep] = held_share(logits[_places(wanted, logits)], found.ids, self.denoiser.mask_id)
             wanted = drawn[at]
             if bool(wanted.any()):
                 draw = (rows[wanted, 0], rows[wanted, 1])
@@ -183,10 +187,9 @@ class Sampler:
                 place = part.to(batch.hidden.device)
                 yield part, self.denoiser.logits(batch.hidden[place[:, 0], place[:, 1]])
 
-    def _remove_noise(self, batch: _Batch) -> None:
+    def _remove_noise(self, batch: _Batch, masked: Tensor) -> None:
         """What is still masked after the last step is filled in greedily, by a plain pass."""
-        masked = batch.tokens == self.denoiser.mask_id
-        self._pass(batch, masked.any(1), torch.zeros_like(batch.current), measure=False)
+        self._pass(batch, masked.any(1), torch.zeros_like(batch.current), traced=False)
         for rows, logits in self._logits(batch, masked):
             logits[:, self.denoiser.mask_id] = -torch.inf
             batch.tokens[rows[:, 0], rows[:, 1]] = logits.argmax(-1).cpu()
@@ -223,10 +226,10 @@ def _record(batch: _Batch, state: StepState, called: Tensor) -> TraceStep:
     return TraceStep(
         time=state.time.clone(),
         tokens=batch.tokens.clone(),
-        weight=batch.weight.clone(),
-        angle=batch.angle.clone(),
+        fed=batch.fed.clone(),
         ids=batch.ids.clone(),
         probs=batch.probs.clone(),
+        share=batch.share.clone(),
         entropy=batch.entropy.clone(),
         called=called,
     )

@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from datetime import timedelta
 from pathlib import Path
 from types import FrameType
 from typing import Any, cast
@@ -18,7 +19,10 @@ from typing import Any, cast
 import numpy as np
 import torch
 from accelerate import Accelerator  # type: ignore[import-untyped]
-from accelerate.utils import DistributedDataParallelKwargs  # type: ignore[import-untyped]
+from accelerate.utils import (  # type: ignore[import-untyped]
+    DistributedDataParallelKwargs,
+    InitProcessGroupKwargs,
+)
 from torch import Tensor, nn
 
 from arcmask.checkpoint import load
@@ -81,9 +85,13 @@ class Trainer:
     def __init__(self, config: TrainConfig, folder: RunFolder) -> None:
         self.config, self.folder = config, folder
         # Every parameter takes part in every step, so that DDP need not look for those that do not.
-        handler = DistributedDataParallelKwargs(find_unused_parameters=False)
+        handlers = [
+            DistributedDataParallelKwargs(find_unused_parameters=False),
+            # In an experiment a rank may come late, when it has scored what an earlier run wrote.
+            InitProcessGroupKwargs(timeout=timedelta(hours=12)),
+        ]
         # Said outright, or several ranks without a GPU would each take themselves for the only one.
-        self.accelerator = Accelerator(cpu=not torch.cuda.is_available(), kwargs_handlers=[handler])
+        self.accelerator = Accelerator(cpu=not torch.cuda.is_available(), kwargs_handlers=handlers)
         self.rank, self.world = self.accelerator.process_index, self.accelerator.num_processes
         corpus = open_prepared(config.data, "train")
         self.batches = Batches(corpus, batch_size=config.batch_size, seed=config.seed, rank=self.rank, world=self.world)

@@ -1,4 +1,4 @@
-"""A small prepared corpus and a small model to train on it."""
+"""Fixtures: a small prepared corpus and a small model to train on it. Tests of training and of experiments use them."""
 
 import random
 from pathlib import Path

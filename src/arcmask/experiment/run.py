@@ -1,0 +1,227 @@
+"""A plan, carried out: every cell is a folder with its result, and what is there is not done again.
+
+Under torchrun all ranks train and sample together; scores are shared out, a cell to a rank. Ranks wait for files,
+not for each other, so that one that scores for an hour breaks no collective.
+"""
+
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import arcmask
+from arcmask.checkpoint import load, newest_checkpoint
+from arcmask.data import open_prepared, prepare
+from arcmask.diagnostics.command import inspect
+from arcmask.diagnostics.config import InspectConfig
+from arcmask.errors import ArcmaskError
+from arcmask.evaluation import Reference, ReferenceWords, evaluate_set, likelihood, open_evaluator, read_samples
+from arcmask.evaluation.mauve import LEAST, has_mauve
+from arcmask.experiment.estimate import Clock, Costs
+from arcmask.experiment.plan import Plan
+from arcmask.files import json_bytes, write_whole
+from arcmask.sampling.command import run as sample
+from arcmask.training import train
+
+PLAN, LIKELIHOOD, SAMPLES, SCORES = "plan.json", "likelihood.json", "samples.jsonl", "scores.json"
+_NOT_COMPARED = ("command", "environment", "corpus", "tokenizer")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One thing to do. Those that all ranks do together are waited for; the others belong to a rank each."""
+
+    what: str
+    cost: float  # seconds, about
+    together: bool
+    is_done: Callable[[], bool]
+    act: Callable[[], object]
+
+
+def reproduce(plan: Plan, folder: str | Path, command: str | None = None) -> Path:
+    """Carry the plan out in `folder`, or go on with it; returns the folder. `command` repeats it, for the report."""
+    run = Run(plan, Path(folder))
+    run.open(command)
+    run.carry_out()
+    return run.folder
+
+
+class Run:
+    """An experiment under way."""
+
+    def __init__(self, plan: Plan, folder: Path) -> None:
+        self.plan, self.folder = plan, folder
+        self.rank, self.world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+
+    def open(self, command: str | None) -> None:
+        """See that all can be had, make the folder, or see that it is of the same plan; then the data."""
+        if self.plan.generation.features is not None and not has_mauve():
+            raise ArcmaskError(
+                f"{self.plan.recipe} computes MAUVE, which needs mauve-text: pip install 'arcmask[eval]', "
+                "or leave it out with --features none"
+            )
+        how = self.plan.generation
+        if how.features is not None and how.samples < LEAST:
+            raise ArcmaskError(
+                f"MAUVE needs {LEAST} samples a cell, but there are {how.samples}; leave it out with --features none"
+            )
+        asked = self.plan.to_json()
+        path = self.folder / PLAN
+        if path.exists():
+            _refuse_another(path, asked)
+        elif self.folder.exists() and any(self.folder.iterdir()):
+            raise ArcmaskError(f"{self.folder} is not empty and holds no {PLAN}; give another folder")
+        if self.rank == 0:
+            if self.plan.prepare is not None:
+                prepare(self.plan.prepare)
+            self._write_plan(path, asked, command)
+        _wait_until(path.exists)
+
+    def _write_plan(self, path: Path, asked: dict[str, Any], command: str | None) -> None:
+        index = open_prepared(self.plan.data).index
+        about = {"corpus": index.settings["corpus"].split(" ")[0], "tokenizer": index.tokenizer}
+        environment = {
+            "arcmask": arcmask.__version__,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, "
+            f"{torch.cuda.get_device_name() if torch.cuda.is_available() else 'no GPU'}",
+        }
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            command = command or f"arcmask reproduce {self.plan.recipe}"
+            write_whole(path, json_bytes(asked | about | {"command": command, "environment": environment}))
+        except OSError as error:
+            raise ArcmaskError(f"{self.folder} cannot be written: {error.strerror}") from error
+
+    def carry_out(self) -> None:
+        """All stages that are not done, with word of each and of the time that is left."""
+        todo = [stage for stage in self.stages() if not stage.is_done()]
+        clock = Clock([stage.cost for stage in todo])
+        for number, stage in enumerate(todo):
+            if self.rank == 0:
+                print(f"[{number + 1} of {len(todo)}] {stage.what}; {clock.left(number)}", file=sys.stderr, flush=True)
+            if stage.together:
+                stage.act()
+                _wait_until(stage.is_done)
+            elif number % self.world == self.rank:
+                stage.act()
+        for stage in todo:
+            _wait_until(stage.is_done)
+
+    def stages(self) -> Iterable[Stage]:
+        """In the order in which they are done: a seed after the other, so that what is there is always comparable."""
+        plan, costs = self.plan, Costs.measured(self.plan)
+        geometry = self.folder / "base" / "inspect"
+        looking = InspectConfig(checkpoint=plan.base, data=plan.data, out=str(geometry))
+        yield Stage(f"look at {plan.base}", costs.looking(), False, geometry.exists, lambda: inspect(looking))
+        for seed in plan.seeds:
+            for arm in plan.arms:
+                yield self._training(arm, seed, costs)
+                cell = self.cell(arm, seed)
+                target = cell / LIKELIHOOD
+                yield Stage(
+                    f"likelihood of {arm}, seed {seed}",
+                    costs.likelihood(),
+                    False,
+                    target.exists,
+                    lambda cell=cell: self._likelihood(cell),  # type: ignore[misc]
+                )
+                for budget in plan.budgets:
+                    yield from self._generation(arm, seed, budget, costs)
+
+    def cell(self, arm: str, seed: int, budget: int | None = None) -> Path:
+        """The folder of an arm and a seed, or of one of its budgets."""
+        folder = self.folder / arm / f"seed-{seed}"
+        return folder if budget is None else folder / f"steps-{budget}"
+
+    def _training(self, arm: str, seed: int, costs: Costs) -> Stage:
+        config, folder = self.plan.train(arm, seed), self.cell(arm, seed) / "train"
+        last = f"step-{config.steps:07d}"
+
+        def is_done() -> bool:
+            try:
+                return newest_checkpoint(folder).name == last
+            except ArcmaskError:
+                return False
+
+        def act() -> None:
+            train(config, folder)
+
+        return Stage(f"train {arm}, seed {seed}: {config.steps} steps", costs.training(config), True, is_done, act)
+
+    def _likelihood(self, cell: Path) -> None:
+        found = likelihood(load(str(cell / "train")), self.plan.data, rows=self.plan.likelihood_rows)
+        write_whole(cell / LIKELIHOOD, json_bytes(found))
+
+    def _generation(self, arm: str, seed: int, budget: int, costs: Costs) -> Iterable[Stage]:
+        how, cell = self.plan.generation, self.cell(arm, seed, budget)
+        config = self.plan.sample(self.cell(arm, seed) / "train", seed, budget, cell / SAMPLES)
+        what = f"{how.samples} samples of {arm}, seed {seed}, {budget} steps"
+        sampled = lambda: _lines(cell / SAMPLES) >= how.samples  # noqa: E731
+        yield Stage(what, costs.sampling(budget), True, sampled, lambda: sample(config, load))
+        yield Stage(
+            f"scores of {what}", costs.scoring(), False, (cell / SCORES).exists, lambda: self._score(cell, seed)
+        )
+
+    def _score(self, cell: Path, seed: int) -> None:
+        how = self.plan.generation
+        found = read_samples(str(cell / SAMPLES))
+        record = evaluate_set(
+            found.texts,
+            token_lists=found.token_lists,
+            tokenizer=open_prepared(self.plan.data).index.tokenizer,
+            reference_words=self._reference_words,
+            evaluator=self._evaluator(how.evaluator),
+            features=self._evaluator(how.features),
+            mauve_reference=self._reference.texts(how.samples, seed) if how.features is not None else None,
+            seed=seed,
+            cache=self.folder / "cache",
+            source=SAMPLES,
+        )
+        write_whole(cell / SCORES, json_bytes(record))
+
+    @cached_property
+    def _reference(self) -> Reference:
+        return Reference(self.plan.data)
+
+    @cached_property
+    def _reference_words(self) -> ReferenceWords:
+        return self._reference.words()
+
+    def _evaluator(self, name: str | None) -> Any:
+        return None if name is None else self._evaluators.setdefault(name, open_evaluator(name))
+
+    @cached_property
+    def _evaluators(self) -> dict[str, Any]:
+        return {}
+
+
+def _refuse_another(path: Path, asked: dict[str, Any]) -> None:
+    try:
+        there = json.loads(path.read_text())
+    except ValueError as error:
+        raise ArcmaskError(f"{path} cannot be read ({error}); remove it or give another folder") from error
+    names = sorted({*asked, *there} - {*_NOT_COMPARED})
+    differing = [name for name in names if there.get(name) != asked.get(name)]
+    if differing:
+        raise ArcmaskError(
+            f"{path.parent} holds another plan (it differs in {', '.join(differing)}); give another folder"
+        )
+
+
+def _lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def _wait_until(is_true: Callable[[], bool]) -> None:
+    while not is_true():
+        time.sleep(0.2)

@@ -1,0 +1,114 @@
+"""Experiments that run on a laptop: the shipped character model, the State of the Union addresses, a small evaluator.
+
+The sizes are chosen for two processor cores: `quickstart` for ten minutes, the others for hours.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from arcmask.experiment.plan import Arm, Generation, Plan
+from arcmask.recipes import arms
+from arcmask.recipes.training import sotu_data, sotu_tiny
+
+WEIGHT = 0.3
+_SHORT = replace(
+    sotu_tiny("spherical").train, steps=40, warm_up=5, save_every=40, keep=1, validate_every=0, validation_rows=0
+)
+_LONG = replace(_SHORT, steps=600, warm_up=50, save_every=200, validate_every=100, validation_rows=256)
+_GENERATION = Generation(samples=12, length=128, batch_size=12, evaluator="smollm2-135m")
+
+
+def _plan(recipe: str, title: str, chosen: dict[str, Arm]) -> Plan:
+    return Plan(
+        recipe=recipe,
+        title=title,
+        arms=chosen,
+        baseline=next(iter(chosen)),
+        prepare=sotu_data(),
+        seeds=(1, 2, 3),
+        budgets=(16, 32, 64),
+        generation=_GENERATION,
+        likelihood_rows=128,
+    )
+
+
+def quickstart() -> Plan:
+    """Everything once, in ten minutes; the intervals say what that is worth."""
+    chosen = dict(
+        [
+            arms.arm(_SHORT, "none"),
+            arms.arm(_SHORT, "linear", WEIGHT),
+            arms.arm(_SHORT, "spherical", WEIGHT),
+            arms.arm(_SHORT, "spherical"),
+        ]
+    )
+    return _plan("quickstart", "Quickstart: feedback in a small character model", chosen)
+
+
+def _longer(recipe: str, title: str, chosen: dict[str, Arm], seeds: int, samples: int) -> Plan:
+    return replace(
+        _plan(recipe, title, chosen),
+        seeds=tuple(range(1, seeds + 1)),
+        budgets=(16, 32, 64, 128),
+        generation=replace(_GENERATION, samples=samples, batch_size=32),
+        likelihood_rows=1024,
+    )
+
+
+def quickstart_long() -> Plan:
+    """The same with narrower intervals, the learned weight along the line as well, and MAUVE."""
+    chosen = dict(
+        [
+            arms.arm(_LONG, "none"),
+            arms.arm(_LONG, "linear", WEIGHT),
+            arms.arm(_LONG, "spherical", WEIGHT),
+            arms.arm(_LONG, "linear"),
+            arms.arm(_LONG, "spherical"),
+        ]
+    )
+    plan = _longer("quickstart-long", "Quickstart, long: feedback in a small character model", chosen, 5, 256)
+    return replace(plan, generation=replace(plan.generation, features="smollm2-135m"))
+
+
+def quickstart_karcher() -> Plan:
+    """1, 3 and 5 Karcher steps."""
+    return _ablation("quickstart-karcher", "Karcher steps", arms.karcher(_LONG, (1, 3, 5)), "karcher-3")
+
+
+def quickstart_topk() -> Plan:
+    """1, 3 and 5 candidates."""
+    return _ablation("quickstart-topk", "Candidates", arms.top_k(_LONG, (1, 3, 5)), "top-3")
+
+
+def quickstart_regimes() -> Plan:
+    """The learned weight and the angle over training."""
+    chosen = dict(arms.arm(_LONG, operator) for operator in ("none", "linear", "spherical"))
+    return _ablation("quickstart-regimes", "Feedback regimes", chosen, "none")
+
+
+def quickstart_weights() -> Plan:
+    """Fixed weights from 0.1 to 0.5 along the line and along the circle."""
+    chosen = arms.weights(_LONG, ("linear", "spherical"), (0.1, 0.3, 0.5))
+    return _ablation("quickstart-weights", "Fixed weights", chosen, "none")
+
+
+def quickstart_operators() -> Plan:
+    """What makes the difference: the norm, the mean, or the path?"""
+    names = ("none", "linear", "renormalized", "spherical-euclidean", "spherical")
+    chosen = dict(arms.arm(_LONG, name, None if name == "none" else WEIGHT) for name in names)
+    return _ablation("quickstart-operators", "Operators", chosen, "none")
+
+
+def _ablation(recipe: str, title: str, chosen: dict[str, Arm], baseline: str) -> Plan:
+    return replace(_longer(recipe, title, chosen, seeds=3, samples=64), budgets=(32, 128), baseline=baseline)
+
+
+PLANS: dict[str, Callable[[], Plan]] = {
+    "quickstart": quickstart,
+    "quickstart-karcher": quickstart_karcher,
+    "quickstart-long": quickstart_long,
+    "quickstart-operators": quickstart_operators,
+    "quickstart-regimes": quickstart_regimes,
+    "quickstart-topk": quickstart_topk,
+    "quickstart-weights": quickstart_weights,
+}

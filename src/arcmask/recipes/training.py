@@ -1,0 +1,87 @@
+"""Named training runs, as plain Python: each is a function that builds its settings."""
+
+from dataclasses import dataclass
+
+from arcmask.data.config import PrepareConfig
+from arcmask.training.config import TrainConfig
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What to train, and the data it needs; data that is not there yet is prepared first."""
+
+    train: TrainConfig
+    prepare: PrepareConfig
+
+
+def sotu_data() -> PrepareConfig:
+    """The State of the Union addresses in 27 symbols, every twentieth held out."""
+    return PrepareConfig(corpus="sotu", out="data/sotu-text8-128", tokenizer="text8", length=128)
+
+
+def sotu_tiny_base() -> Recipe:
+    """A small character model from scratch, without feedback."""
+    train = TrainConfig(
+        data=sotu_data().out,
+        init="new:tiny",
+        operator="none",
+        steps=8_000,
+        batch_size=32,
+        micro_batch=32,
+        learning_rate=2e-3,
+        warm_up=300,
+        curve="cosine",
+        beta2=0.98,
+        ema=0.999,
+        dropout=0.0,
+        save_every=250,
+        validate_every=500,
+        validation_rows=512,
+    )
+    return Recipe(train=train, prepare=sotu_data())
+
+
+def sotu_tiny(operator: str) -> Recipe:
+    """Continued training of that base with feedback; the centre is set for 27 symbols, of at most 3.3 nats."""
+    train = TrainConfig(
+        data=sotu_data().out,
+        init="sotu-tiny",
+        operator=operator,
+        centre=-1.5,
+        steepness=4.0,
+        gate_probability=0.8,
+        steps=500,
+        batch_size=32,
+        micro_batch=32,
+        learning_rate=3e-4,
+        warm_up=50,
+        ema=0.99,
+        dropout=0.0,
+        save_every=100,
+        validate_every=100,
+    )
+    return Recipe(train=train, prepare=sotu_data())
+
+
+def owt_continue(operator: str) -> Recipe:
+    """The paper's continued pre-training of the released 169M model: 7,000 steps of 512 rows of 1,024 tokens."""
+    prepare = PrepareConfig(
+        corpus="hub:Skylion007/openwebtext", out="data/owt-gpt2-1024", tokenizer="gpt2", length=1024
+    )
+    train = TrainConfig(
+        data=prepare.out,
+        init="kuleshov-group/mdlm-owt",
+        operator=operator,
+        steps=7_000,
+        batch_size=512,
+        micro_batch=16,
+        learning_rate=3e-5,
+        confidence_learning_rate=1e-2,
+        warm_up=200,
+        ema=0.9999,
+        save_every=250,
+        validate_every=250,
+        validation_rows=512,
+        tracker="tensorboard",
+    )
+    return Recipe(train=train, prepare=prepare)

@@ -1,0 +1,118 @@
+"""From traces to one HTML file that needs nothing else: no server, no network, no other file.
+
+Knows the layout of `Trace.to_json`, which the page's scripts read with tokens numbered anew. What a model wrote is
+data: it enters the page as JSON in which no tag can begin, and the scripts show it as text only. A content security
+policy lets the page run its own scripts, known by their hashes, and load nothing.
+"""
+
+import base64
+import hashlib
+import html
+import json
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from arcmask.errors import ArcmaskError
+from arcmask.files import write_whole
+from arcmask.report.explorer.config import ExploreConfig
+from arcmask.sampling.arms import ArmTrace, ArmTraces
+
+_SCRIPTS = ("model.js", "text.js", "inspector.js", "plots.js", "main.js")
+_MASKED = -1  # in place of a token's number
+
+
+def write_page(config: ExploreConfig, traces: ArmTraces) -> Path:
+    """Build the page and write it to the file that the settings name."""
+    out = Path(config.out)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(out, build_page(config, traces).encode())
+    except OSError as error:
+        raise ArcmaskError(f"{out} could not be written: {error.strerror}") from error
+    return out
+
+
+def build_page(config: ExploreConfig, traces: ArmTraces) -> str:
+    """The whole page."""
+    script = "\n".join(_read(name) for name in _SCRIPTS)
+    style = _read("page.css")
+    policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'"
+    return Template(_read("page.html")).substitute(
+        policy=policy,
+        title=html.escape(f"{config.prompt or 'A sample'} · arcmask explorer"),
+        style=style,
+        script=script,
+        # The only characters that could end the element or begin another; JSON has them in strings alone.
+        data=json.dumps(page_data(config, traces), separators=(",", ":"), ensure_ascii=False)
+        .replace("<", "\\u003c")
+        .replace(">", "\\u003e"),
+    )
+
+
+def page_data(config: ExploreConfig, traces: ArmTraces) -> dict[str, Any]:
+    """What the scripts read. Tokens are numbered by their place in `tokens`: text, or bytes that are no text alone."""
+    ids = sorted(traces.pieces)
+    number = {token: place for place, token in enumerate(ids)} | {traces.mask_id: _MASKED}
+    return {
+        "tokens": [_text_or_bytes(traces.pieces[token]) for token in ids],
+        "steps": config.steps,
+        "band": list(traces.band),
+        "facts": _facts(config, traces),
+        "command": config.command(),
+        "arms": [_arm(arm, number) for arm in traces.arms],
+    }
+
+
+def _arm(arm: ArmTrace, number: dict[int, int]) -> dict[str, Any]:
+    trace = arm.trace
+    steps = [
+        {
+            "time": step["time"],
+            "revealed": [[position, number[token]] for position, token in step["revealed"]],
+            "masked": [[*row[:4], [number[token] for token in row[4]], *row[5:]] for row in step["masked"]],
+        }
+        for step in trace["steps"]
+    ]
+    return {
+        "operator": arm.operator,
+        "calls": arm.calls,
+        "start": [number[token] for token in trace["start"]],
+        "tokens": [number[token] for token in trace["tokens"]],
+        "filled": trace["filled"],
+        "steps": steps,
+    }
+
+
+def _facts(config: ExploreConfig, traces: ArmTraces) -> list[tuple[str, str]]:
+    """What was run, as a reader wants it."""
+    calls = [f"{arm.operator} {arm.calls}" for arm in traces.arms]
+    confidence = sorted({arm.confidence for arm in traces.arms if arm.confidence is not None})
+    facts = [
+        ("checkpoint", config.checkpoint),
+        ("prompt", "none" if config.prompt is None else config.prompt),
+        ("seed", str(config.seed)),
+        ("step rule", config.rule),
+        ("budget", f"{config.steps} steps for {traces.length} positions"),
+        ("denoiser calls", f"{', '.join(calls)} (with a trace, which predicts every blank at every step)"),
+        ("feedback band", f"times {traces.band[0]:g} to {traces.band[1]:g}"),
+    ]
+    facts += [("confidence", text) for text in confidence]
+    filters = [("temperature", config.temperature, 1.0), ("top p", config.top_p, 1.0), ("top k", config.top_k, None)]
+    return facts + [(name, str(value)) for name, value, default in filters if value != default]
+
+
+def _text_or_bytes(piece: bytes) -> str | list[int]:
+    try:
+        return piece.decode()
+    except UnicodeDecodeError:
+        return list(piece)
+
+
+def _hash(content: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
+
+
+def _read(name: str) -> str:
+    return (files("arcmask.report.explorer") / name).read_text(encoding="utf-8")

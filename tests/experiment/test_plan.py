@@ -1,0 +1,99 @@
+"""Plans: what they are made of, what a user may change, and what is refused."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from arcmask.errors import ArcmaskError
+from arcmask.experiment.estimate import Clock, describe, spoken
+from arcmask.experiment.plan import Changes
+from arcmask.feedback import OPERATORS
+from arcmask.recipes import EXPERIMENTS, find_experiment
+
+
+@pytest.mark.parametrize("name", sorted(EXPERIMENTS))
+def test_every_experiment_builds_and_its_parts_fit(name):
+    plan = find_experiment(name)
+    assert plan.recipe == name
+    assert plan.baseline in plan.arms
+    for arm in plan.arms.values():
+        assert arm.train.operator in OPERATORS
+        assert arm.train.data == plan.prepare.out == plan.data
+        assert arm.train.init == plan.base
+        assert plan.generation.length == plan.prepare.length
+        assert plan.read_at is None or plan.read_at <= arm.train.steps
+
+
+@pytest.mark.parametrize("name", sorted(EXPERIMENTS))
+def test_arms_differ_in_their_feedback_alone(name):
+    arms = [vars(arm.train) for arm in find_experiment(name).arms.values()]
+    feedback = {"operator", "fixed_weight", "karcher_steps", "top_k"}
+    for arm in arms[1:]:
+        assert {key for key in arm if arm[key] != arms[0][key]} <= feedback
+
+
+def test_the_papers_experiment_is_the_papers():
+    plan = find_experiment("paper")
+    assert (plan.seeds, plan.budgets, plan.generation.samples) == ((1, 2, 3), (64, 128, 256, 512), 5000)
+    assert (plan.generation.evaluator, plan.generation.top_p) == ("gpt2-large", 0.9)
+    assert [arm.train.steps for arm in plan.arms.values()] == [7000] * 3
+    assert find_experiment("paper-karcher").read_at == find_experiment("paper-topk").read_at == 1181
+
+
+def test_a_seed_fixes_training_and_generation(tmp_path):
+    plan = find_experiment("quickstart")
+    assert plan.train("none", 7).seed == 7
+    assert plan.sample(tmp_path, 7, 32, tmp_path / "out").seed == 7
+    assert "seed" not in plan.to_json()["arms"]["none"]["train"]
+
+
+def test_changes_reach_every_part():
+    changes = Changes(
+        arms=["spherical-0.3"], seeds=[9], budgets=[2], samples=3, steps=5, batch_size=4, base="b", data="d", length=8
+    )
+    plan = replace(changes, evaluator="none").apply(find_experiment("quickstart"))
+    train = plan.arms["spherical-0.3"].train
+    assert (train.steps, train.batch_size, train.micro_batch, train.init, train.data) == (5, 4, 4, "b", "d")
+    assert (plan.seeds, plan.budgets, plan.baseline, plan.prepare) == ((9,), (2,), "spherical-0.3", None)
+    assert (plan.generation.samples, plan.generation.length, plan.generation.evaluator) == (3, 8, None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"arms": ["x"]}, "unknown arm 'x'; choose one of: linear-0.3, none, spherical-0.3, spherical-learned"),
+        ({"seeds": []}, "an experiment needs seeds, but there are none"),
+        ({"seeds": [1, 1]}, "the seeds are 1, 1, but each must occur once"),
+        ({"seeds": [-1]}, "a seed is -1, but must be 0 or more"),
+        ({"budgets": [0]}, "a budget is 0 steps, but must be 1 or more"),
+        ({"samples": 0}, "samples is 0, but must be 1 or more"),
+        ({"steps": 0}, "steps is 0, but must be 1 or more"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_sentence(changes, sentence):
+    with pytest.raises(ArcmaskError, match=re.escape(sentence)):
+        Changes(**changes).apply(find_experiment("quickstart"))
+
+
+def test_an_unknown_experiment_lists_the_known_ones():
+    with pytest.raises(ArcmaskError, match="unknown experiment 'x'; choose one of: paper, paper-karcher, "):
+        find_experiment("x")
+
+
+def test_the_papers_dry_run_says_what_it_takes_without_a_download():
+    said = describe(find_experiment("paper"))
+    assert "9 training runs, 33,030,144,000 tokens in all" in said  # 9 x 7,000 x 512 x 1,024
+    assert "5,000 samples at each of 64, 128, 256, 512 denoising steps, 180,000 in all" in said
+    assert "checkpoints 30.5" in said  # 9 x 20 bytes x 169.6M
+    assert "time: not estimated, since kuleshov-group/mdlm-owt is fetched only when it is trained" in said
+
+
+def test_the_clock_believes_the_measured_step_first_and_the_run_later(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    clock = Clock([100.0, 100.0, 100.0, 100.0])
+    assert clock.left(0) == "about 7 min left"
+    now[0] = 600.0  # three times as slow as it was thought to be
+    assert clock.left(2) == "about 9 min left"
+    assert [spoken(x) for x in (5, 300, 9000)] == ["5 s", "5 min", "2.5 hours"]

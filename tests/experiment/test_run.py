@@ -1,0 +1,134 @@
+"""A small experiment from the command line: what it leaves, that it goes on after a kill, and what it refuses."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from arcmask.errors import ArcmaskError
+from arcmask.experiment import Changes, reproduce
+from arcmask.recipes import find_experiment
+
+ARMS, SEEDS, BUDGETS = ["none", "spherical-0.3"], [1, 2], [2, 5]
+
+
+@pytest.fixture
+def plan(base, corpus):
+    changes = Changes(
+        arms=ARMS,
+        seeds=SEEDS,
+        budgets=BUDGETS,
+        samples=3,
+        steps=4,
+        batch_size=4,
+        base=str(base),
+        data=corpus,
+        length=16,
+        evaluator="none",
+    )
+    return changes.apply(find_experiment("quickstart"))
+
+
+def results(folder: Path) -> dict[str, bytes]:
+    """All that an experiment found, by file; training metrics without time and memory."""
+    found = {}
+    for path in sorted(folder.rglob("*.json*")):
+        name = str(path.relative_to(folder))
+        if path.name == "metrics.jsonl":
+            lines = [json.loads(line) for line in path.read_text().splitlines()]
+            for line in lines:
+                del line["tokens_per_second"], line["memory_gb"]
+            found[name] = json.dumps(lines).encode()
+        elif path.name in ("likelihood.json", "scores.json"):
+            found[name] = path.read_bytes()
+        elif path.name == "samples.jsonl":
+            lines = [json.loads(line) for line in path.read_text().splitlines()]
+            for line in lines:
+                del line["checkpoint"]  # its path
+            found[name] = json.dumps(sorted(lines, key=lambda line: line["index"])).encode()
+    return found
+
+
+@pytest.fixture(scope="module")
+def unbroken(base, corpus, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("unbroken") / "run"
+    subprocess.run([*command(base, corpus, folder)], check=True)
+    return folder
+
+
+def command(base, corpus, folder) -> list[str]:
+    settings = ["--arms", *ARMS, "--seeds", "1", "2", "--budgets", "2", "5", "--samples", "3", "--steps", "4"]
+    settings += ["--batch_size", "4", "--base", str(base), "--data", corpus, "--length", "16", "--evaluator", "none"]
+    return [sys.executable, "-m", "arcmask", "reproduce", "quickstart", "--run", str(folder), *settings]
+
+
+def test_every_cell_has_its_results(unbroken):
+    plan = json.loads((unbroken / "plan.json").read_text())
+    assert (plan["recipe"], plan["seeds"], plan["budgets"], plan["tokenizer"]) == (
+        "quickstart",
+        SEEDS,
+        BUDGETS,
+        "text8",
+    )
+    assert plan["arms"]["spherical-0.3"]["train"]["fixed_weight"] == 0.3
+    for arm in ARMS:
+        for seed in SEEDS:
+            cell = unbroken / arm / f"seed-{seed}"
+            likelihood = json.loads((cell / "likelihood.json").read_text())
+            assert set(likelihood) == ({"plain"} if arm == "none" else {"plain", "two_pass"})
+            for budget in BUDGETS:
+                scores = json.loads((cell / f"steps-{budget}" / "scores.json").read_text())
+                assert scores["count"] == 3
+                assert {"entropy", "real_word_rate"} <= set(scores["scores"])
+
+
+def test_arms_share_data_noise_and_gates_for_a_seed(unbroken):
+    for seed in SEEDS:
+        seen = []
+        for arm in ARMS:
+            lines = (unbroken / arm / f"seed-{seed}" / "train" / "metrics.jsonl").read_text().splitlines()
+            seen.append([(line["masked"], line["feedback"]) for line in map(json.loads, lines)])
+        assert seen[0] == seen[1]
+
+
+def test_what_is_there_is_not_done_again(plan, tmp_path):
+    reproduce(plan, tmp_path / "run")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    before.pop(tmp_path / "run" / "plan.json")
+    reproduce(plan, tmp_path / "run")
+    assert all(path.stat().st_mtime_ns == then for path, then in before.items())
+
+
+def test_killed_at_any_moment_it_ends_with_the_same_numbers(unbroken, base, corpus, tmp_path):
+    rng = random.Random(3)
+    folder = tmp_path / "run"
+    for _ in range(3):
+        with subprocess.Popen(command(base, corpus, folder), stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr is not None
+            # From the first stage that is announced on, so that the kill falls into the work and not into the imports.
+            process.stderr.readline()
+            time.sleep(rng.uniform(0.0, 2.0))
+            os.kill(process.pid, signal.SIGKILL)
+    subprocess.run(command(base, corpus, folder), check=True)
+    assert results(folder) == results(unbroken)
+
+
+def test_another_plan_in_the_same_folder_is_refused(plan, tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "plan.json").write_text(json.dumps(plan.to_json() | {"samples": 4}))
+    with pytest.raises(ArcmaskError, match=r"holds another plan \(it differs in samples\); give another folder"):
+        reproduce(plan, folder)
+
+
+def test_a_folder_of_something_else_is_left_alone(plan, tmp_path):
+    (tmp_path / "letter.txt").write_text("dear")
+    with pytest.raises(ArcmaskError, match=r"is not empty and holds no plan\.json; give another folder"):
+        reproduce(plan, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
