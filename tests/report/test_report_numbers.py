@@ -148,9 +148,13 @@ def test_scores_of_two_evaluators_never_share_a_column(own):
 
 
 def test_two_evaluators_of_one_name_are_told_apart_by_their_content(own):
-    change_score(own / "linear" / "seed-1" / "steps-16", "generative_perplexity", evaluator_sha256="another-hash")
+    cell = own / "linear" / "seed-1" / "steps-16"
+    change_score(cell, "generative_perplexity", evaluator_sha256="another-hash")
     notes = [q.note for q in quantities(open_run(own), ("generative_perplexity",))]
-    assert notes == ["smollm2-135m another-", "smollm2-135m smollm2-"]
+    assert notes == ["smollm2-135m, another-", "smollm2-135m, smollm2-"]
+    change_score(cell, "generative_perplexity", evaluator_sha256="smollm2-135m-hash", context=64)
+    notes = [q.note for q in quantities(open_run(own), ("generative_perplexity",))]
+    assert notes == ["smollm2-135m, context 64", "smollm2-135m, context None"]
 
 
 def test_the_papers_values_agree_with_its_own_runs():
@@ -202,7 +206,7 @@ def test_an_ablation_is_read_at_its_step_with_the_papers_rows(tmp_path):
         by_seed = []
         for seed in SEEDS:
             lines = (folder / row.data["arm"] / f"seed-{seed}" / "train" / "metrics.jsonl").read_text().splitlines()
-            by_seed.append(np.mean([json.loads(line)["nll"] for line in lines[36:40]]))
+            by_seed.append(np.mean([json.loads(line)["nll"] for line in lines[30:40]]))
         np.testing.assert_allclose(row.data["nll"]["mean"], np.mean(by_seed), rtol=1e-12)
 
 
@@ -217,7 +221,22 @@ def test_every_setting_in_which_arms_differ_is_shown(tmp_path):
     arms = ARMS | {"late": ("later centre", {"operator": "spherical", "centre": -1.5}, 0.02)}
     table = arm_table(open_run(make_experiment(tmp_path / "arms", arms=arms)))
     place = [head.text for head in table.heads].index("centre")
-    assert [row.entries[place].text for row in table.rows] == ["\u2014", "\u22124.0", "\u22124.0", "\u22121.5"]
+    shown = {row.data["arm"]: row.entries[place].text for row in table.rows}
+    assert shown == {"none": "\u2014", "linear": "\u22124.0", "spherical": "\u22124.0", "late": "\u22121.5"}
+
+
+def test_arms_stand_in_the_order_of_what_they_do(tmp_path):
+    """The plan's file has sorted keys; weights are ordered as numbers, and the learned one comes last."""
+    arms = {
+        "spherical-learned": ("learned", {"operator": "spherical"}, 0.0),
+        "a-linear": ("linear", {"operator": "linear"}, 0.0),
+        "b-baseline": ("none", {"operator": "none"}, 0.0),
+        "spherical-0.5": ("half", {"operator": "spherical", "fixed_weight": 0.5}, 0.0),
+        "spherical-0.05": ("little", {"operator": "spherical", "fixed_weight": 0.05}, 0.0),
+    }
+    folder = make_experiment(tmp_path / "arms", arms=arms, seeds=(1,), budgets=(16,), baseline="b-baseline")
+    expected = ["b-baseline", "a-linear", "spherical-0.05", "spherical-0.5", "spherical-learned"]
+    assert list(open_run(folder).arms) == expected
 
 
 def test_tables_have_as_many_cells_in_every_row_and_form(experiment_folder):

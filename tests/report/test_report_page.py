@@ -100,7 +100,7 @@ def test_the_page_names_commands_settings_and_environment(page, experiment_folde
     text = words(page)
     assert "arcmask reproduce made-up" in text
     assert f"arcmask report {experiment_folder}" in text
-    assert f"arcmask sample {experiment_folder}/none/seed-1/train --num 6 --length 128 --steps 16 --seed 1" in text
+    assert f"arcmask sample {experiment_folder}/none/seed-1/train --num 6 --steps 16 --seed 1 --length 128" in text
     assert "2.13.0" in text
     assert "karcher_steps: 3" in text
 

@@ -11,7 +11,7 @@ from arcmask.report.tables import ONE_SEED
 from arcmask.report.wording import NONE, interval, listed, plus_minus
 
 # What must be equal, so that an arm's numbers in two experiments are numbers of the same thing.
-_SHARED = ("protocol", "corpus", "tokenizer", "length", "samples", "sampling")
+_SHARED = ("protocol", "corpus", "data", "tokenizer", "length", "samples", "sampling")
 
 
 def comparison_chapter(experiments: dict[str, Experiment]) -> Chapter:

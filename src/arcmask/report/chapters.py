@@ -59,6 +59,7 @@ def _what_was_run(experiment: Experiment) -> list[Block]:
         "Recipe": plan.get("recipe"),
         "Base model": plan.get("base"),
         "Corpus": plan.get("corpus"),
+        "Data": plan.get("data"),
         "Tokenizer": plan.get("tokenizer"),
         "Seeds": listed([str(seed) for seed in experiment.seeds]),
         "Budgets": f"T = {listed([str(budget) for budget in experiment.budgets])} denoising steps",
@@ -86,7 +87,8 @@ def _what_was_run(experiment: Experiment) -> list[Block]:
 
 
 def _settings(given: dict[str, Any]) -> str:
-    return ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in given.items() if value is not None)
+    """What is not set, or set to false, is left out."""
+    return ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in given.items() if value not in (None, False))
 
 
 def _missing(experiment: Experiment) -> list[Block]:
@@ -199,12 +201,13 @@ def _by_hand(experiment: Experiment) -> list[str]:
         if not records:
             continue
         home, first = experiment.folder / arm / f"seed-{seed}", records[0]
-        options = ["rule", "temperature", "top_p", "top_k", "precision"]
-        chosen = " ".join(f"--{name} {first[name]}" for name in options if first.get(name) is not None)
-        return [
-            f"arcmask sample {shlex.quote(str(home / 'train'))} --num {experiment.plan.get('samples')} --length {first.get('length')} "
-            f"--steps {budget} --seed {first.get('seed', seed)} {chosen} --out again.jsonl"
-        ]
+        told = {"num": experiment.plan.get("samples"), "steps": budget, "seed": seed} | {
+            name: first[name]
+            for name in ("length", "seed", "rule", "temperature", "top_p", "top_k", "drop_crossing", "precision")
+            if first.get(name) not in (None, False)
+        }
+        options = " ".join(f"--{name} {str(value).lower()}" for name, value in told.items())
+        return [f"arcmask sample {shlex.quote(str(home / 'train'))} {options} --out again.jsonl"]
     return []
 
 

@@ -102,9 +102,8 @@ def legend_below(axes: Axes) -> None:
     """The legend under the axes, where it hides nothing; in one row if that is wide enough."""
     _, labels = axes.get_legend_handles_labels()
     if labels:
-        columns = (
-            len(labels) if sum(len(label) + 7 for label in labels) < 60 else 2 if max(map(len, labels)) < 27 else 1
-        )
-        place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2)}
+        one_row = sum(len(label) + 7 for label in labels) < 60
+        columns = len(labels) if one_row else 2 if max(map(len, labels)) < 27 else 1
+        look: dict[str, Any] = {"handlelength": 2.6, "columnspacing": 1.2, "frameon": False}
         with figures.styled():
-            axes.legend(**place, ncols=columns, handlelength=2.6, columnspacing=1.2)
+            axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=columns, **look)

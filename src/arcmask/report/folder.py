@@ -15,6 +15,7 @@ import yaml  # type: ignore[import-untyped]
 from arcmask.errors import ArcmaskError
 
 SHOWN = 4  # samples of a cell
+_OPERATORS = ("none", "linear", "renormalized", "spherical", "spherical-euclidean")
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ def read_lines(path: Path, key: str) -> list[dict[str, Any]]:
 
 
 def _first_samples(path: Path) -> list[dict[str, Any]]:
-    """Those of the first indices, wherever they stand: a cell may hold thousands, and no more is read than is needed."""
+    """Those of the first indices, wherever they stand; a cell may hold thousands, which are not all read."""
     found: list[dict[str, Any]] = []
     with path.open() as file:
         for number, line in enumerate(file, 1):
@@ -179,6 +180,7 @@ def _open_experiment(folder: Path) -> Experiment:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ArcmaskError(f"{folder / 'plan.json'} is no plan of arms, seeds and budgets") from error
     baseline = plan.get("baseline")
+    arms = {arm.name: arm for arm in sorted(arms.values(), key=lambda arm: (arm.name != baseline, *_order(arm)))}
     if baseline is not None and baseline not in arms:
         raise ArcmaskError(f"{folder / 'plan.json'} names the baseline {baseline!r}; its arms are: {', '.join(arms)}")
     found = Experiment(folder, plan, arms, seeds, budgets, baseline, {}, {}, {}, {}, {}, _inspected(folder))
@@ -188,6 +190,16 @@ def _open_experiment(folder: Path) -> Experiment:
     if not found.scores and not any(training.records for training in found.trainings.values()):
         raise ArcmaskError(f"the experiment {folder} has no finished cell yet, so that there is nothing to report")
     return found
+
+
+def _order(arm: Arm) -> tuple[Any, ...]:
+    """Where an arm stands among others: by operator, fixed weights before the learned one, then the other settings.
+
+    The plan's own order is not known: its file is written with sorted keys.
+    """
+    operator, fixed = arm.train.get("operator"), arm.train.get("fixed_weight")
+    place = _OPERATORS.index(operator) if operator in _OPERATORS else len(_OPERATORS)
+    return place, fixed is None, fixed or 0.0, arm.train.get("top_k", 0), arm.train.get("karcher_steps", 0), arm.name
 
 
 def _read_seed(found: Experiment, arm: str, seed: int) -> None:

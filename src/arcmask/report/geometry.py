@@ -95,7 +95,7 @@ def _sphere(found: dict[str, Array], angle: float, source: str, data: dict[str, 
     axes.set(xlim=(-1.5, 1.5), ylim=(-1.02, 1.02), aspect="equal")
     axes.set_axis_off()
     with figures.styled():
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=2)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=2, frameon=False)
     caption = (
         f"From the mask to the predicted mean at an angle of {math.degrees(angle):.1f}\u00b0, {source}: LERP leaves "
         "the sphere, SLERP stays on it; the dots are equal steps of the weight."

@@ -21,7 +21,11 @@ class Kind:
 
 KINDS = {
     "generative_perplexity": Kind(
-        "Gen PPL", 2, "lower", ("evaluator", "evaluator_sha256"), "perplexity of the samples under the evaluator"
+        "Gen PPL",
+        2,
+        "lower",
+        ("evaluator", "evaluator_sha256", "context", "stride", "start"),
+        "perplexity of the samples under the evaluator",
     ),
     "entropy": Kind("Entropy", 4, None, ("tokenizer",), "entropy of the token frequencies within a sample, in nats"),
     "real_word_rate": Kind(
@@ -77,8 +81,9 @@ def quantities(experiment: Experiment, names: Iterable[str] | None = None) -> li
         for name, score in scores.items():
             found[_quantity(name, score)] = None
     wanted = [q for q in found if names is None or q.score in names]
-    doubled = _doubled(wanted)
-    named = [_told_apart(q) if (q.score, q.note) in doubled else q for q in wanted]
+    named = [
+        _told_apart(q, [other for other in wanted if (other.score, other.note) == (q.score, q.note)]) for q in wanted
+    ]
     if experiment.is_paper:  # at its size MAUVE is near 0.01
         named = [replace(q, digits=5) if q.score == "mauve" else q for q in named]
     return sorted(named, key=lambda q: (known.index(q.score) if q.score in known else len(known), q.note))
@@ -91,15 +96,12 @@ def _quantity(name: str, score: Score) -> Quantity:
     return Quantity(name, depends, note, KINDS[name].digits if name in KINDS else 4)
 
 
-def _doubled(found: list[Quantity]) -> set[tuple[str, str]]:
-    pairs = [(q.score, q.note) for q in found]
-    return {pair for pair in pairs if pairs.count(pair) > 1}
-
-
-def _told_apart(quantity: Quantity) -> Quantity:
-    """Two evaluators of one name are known by their content."""
-    last = str(quantity.depends[-1][1] or "unknown")
-    return replace(quantity, note=f"{quantity.note} {last[:8]}")
+def _told_apart(quantity: Quantity, alike: list[Quantity]) -> Quantity:
+    """Two evaluators of one name are known by their content, or by the settings in which they differ."""
+    others = [dict(other.depends) for other in alike]
+    differing = [(key, value) for key, value in quantity.depends if any(other[key] != value for other in others)]
+    parts = [str(value)[:8] if key.endswith("sha256") else f"{key} {value}" for key, value in differing]
+    return replace(quantity, note=", ".join([quantity.note, *parts]))
 
 
 def values(experiment: Experiment, quantity: Quantity, arm: str, budget: int) -> dict[int, Score]:

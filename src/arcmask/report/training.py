@@ -35,8 +35,8 @@ def curve(training: Training, key: str, size: int) -> Curve:
 
 
 def window(step: int) -> int:
-    """Steps over which the tables average what is noisy at a single step: a tenth of those so far, at most 100."""
-    return max(1, min(100, step // 10))
+    """Steps over which the tables average what is noisy at a single step: a tenth of those so far, 10 to 100."""
+    return min(step, max(10, min(100, step // 10)))
 
 
 def read_step(experiment: Experiment) -> int | None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from arcmask import figures
 from arcmask.evaluation.statistics import summarize
@@ -61,6 +62,9 @@ def _perplexity(arms: list[Arm], runs: Runs) -> Drawing | None:
     ends = [math.exp(value) for by_seed in curves.values() for c in by_seed.values() for value in c.values]
     if max(ends) > 4 * min(ends):
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
     name_axes(axes, "Training perplexity", "training step", "PPL")
     legend_below(axes)
     caption = f"Perplexity of the training loss, {_blocks(size)}; {_lines(curves)}"
