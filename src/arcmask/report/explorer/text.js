@@ -18,6 +18,7 @@ class ArmText {
     this.arm = arm;
     this.final = spell(arm.states[STEPS]).map(layOut);
     this.spans = this.final.map((_, i) => element("span", { class: "pos", role: "button", tabindex: -1, "data-i": i }));
+    this.standing = []; // of each position: its pieces if a token stands there, null if it is a blank
     this.box = box;
     this.reading = element("p", { class: "unseen" });
     box.append(...this.spans);
@@ -30,27 +31,34 @@ class ArmText {
       const token = arm.states[step][i];
       const row = arm.rows[step].get(i);
       const fresh = step > 0 && token !== MASKED && arm.states[step - 1][i] === MASKED;
-      span.className = "pos" + (arm.given[i] ? " given" : row ? " masked" : "") + (fresh ? " fresh" : "") +
+      const kind = "pos" + (arm.given[i] ? " given" : row ? " masked" : "") + (fresh ? " fresh" : "") +
         (i === difference ? " differs" : "");
-      if (row) this.showBlank(span, i, row); else this.showToken(span, pieces[i]);
-      span.setAttribute("aria-label", this.describe(i, token, row));
+      if (span.className !== kind) span.className = kind;
+      if (row) this.showBlank(span, i, row); else this.showToken(span, i, pieces[i]);
+      const label = this.describe(i, token, row);
+      if (span.getAttribute("aria-label") !== label) span.setAttribute("aria-label", label);
     });
     const words = pieces.map((piece, i) => (arm.states[step][i] === MASKED ? "_" : shown(piece))).join("");
     this.reading.textContent = `Text so far, blanks as underscores: ${words}`;
   }
 
   showBlank(span, i, row) {
-    const room = this.final[i];
-    const cell = element("span", { class: "cell" });
+    if (this.standing[i] !== null) {
+      const room = this.final[i];
+      const made = element("span", { class: "cell", "data-room": room.mark ?? (room.body || " ") });
+      span.replaceChildren(room.before, made, room.after);
+      this.standing[i] = null;
+    }
+    const cell = span.firstElementChild;
     const ghost = tokenText(row.candidates[0].id);
-    cell.dataset.room = room.mark ?? (room.body || " ");
     cell.dataset.ghost = /^\s*\n/.test(ghost) ? "↵" : ghost.trim() ? ghost.trimStart() : ghost;
     cell.style.setProperty("--weight", HEAVIEST > 0 ? (row.weight / HEAVIEST).toFixed(3) : 0);
     cell.style.setProperty("--sure", row.candidates[0].prob.toFixed(3));
-    span.replaceChildren(room.before, cell, room.after);
   }
 
-  showToken(span, pieces) {
+  showToken(span, i, pieces) {
+    if (this.standing[i] && shown(this.standing[i]) === shown(pieces)) return;
+    this.standing[i] = pieces;
     const { before, mark, after } = layOut(pieces);
     const cell = element("span", { class: "cell" + (mark ? " mark" : "") + (pieces.length ? "" : " empty") });
     if (!mark) {

@@ -1,0 +1,85 @@
+"""`arcmask explore` as a user meets it: a path on success, one sentence and nothing written otherwise."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from models import small_mdlm
+
+from arcmask import cli
+from arcmask.checkpoint import save
+
+
+@pytest.fixture(scope="module")
+def checkpoint(model, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("checkpoint")
+    save(model, folder)
+    return str(folder)
+
+
+def explore(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "arcmask", "explore", *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
+
+
+def test_it_writes_the_page_and_prints_its_path(checkpoint, tmp_path):
+    out = tmp_path / "new" / "page.html"
+    arms = ["--feedback", "linear", "none", "--steps", "4"]
+    result = explore(checkpoint, "--prompt", "we hold", *arms, "--out", str(out))
+    assert (result.returncode, result.stdout) == (0, f"{out}\n"), result.stderr
+    assert f"arcmask explore {checkpoint} --prompt 'we hold' --feedback linear none --steps 4" in out.read_text()
+
+
+def test_the_same_command_gives_the_same_bytes_and_opens_them_if_asked(checkpoint, tmp_path, monkeypatch, capsys):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    monkeypatch.chdir(tmp_path)
+    pages = []
+    for more in ([], ["--open"]):
+        cli.main(["explore", checkpoint, "--steps", "3", "--length", "9", *more])
+        assert capsys.readouterr().out == "explore.html\n"
+        pages.append((tmp_path / "explore.html").read_bytes())
+    assert pages[0] == pages[1]
+    assert opened == [(tmp_path / "explore.html").as_uri()]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--feedback", "spherical", "spheric"], "unknown operator 'spheric'; choose one of: linear, none, renorm"),
+        (["--prompt", "a" * 65], "the prompt has 65 tokens, but the model takes at most 64 positions\n"),
+        (["--out", "/dev/null"], "cannot write to /dev/null: it is not a regular file\n"),
+        (["--steps", "0"], "steps is 0, but must be 1 or more\n"),
+        (["--steps", "many"], "--steps: Expected a int. Got value: many\n"),
+    ],
+)
+def test_bad_input_is_one_sentence(checkpoint, tmp_path, monkeypatch, capsys, options, sentence):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["explore", checkpoint, *options])
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"arcmask: {sentence}")
+    assert error.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_path_through_a_file_is_refused_before_the_checkpoint_is_opened(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit):
+        cli.main(["explore", str(tmp_path / "no-model"), "--out", str(tmp_path / "file" / "page.html")])
+    assert (
+        capsys.readouterr().err
+        == f"arcmask: cannot write to {tmp_path}/file/page.html: {tmp_path}/file is not a folder\n"
+    )
+
+
+def test_a_checkpoint_without_a_tokenizer_is_one_sentence(tmp_path, capsys):
+    save(small_mdlm(), tmp_path / "bare")
+    with pytest.raises(SystemExit):
+        cli.main(["explore", str(tmp_path / "bare"), "--out", str(tmp_path / "page.html")])
+    assert capsys.readouterr().err == f"arcmask: {tmp_path}/bare has no tokenizer, so that there is no text to show\n"
+    assert not (tmp_path / "page.html").exists()
