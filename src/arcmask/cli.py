@@ -74,8 +74,7 @@ def _plan_prepare(config: PrepareConfig) -> str:
 def _convert(config: ConvertConfig) -> None:
     from arcmask.checkpoint import convert
 
-    chosen = {"weights": config.weights, "mask_id": config.mask_id, "dtype": config.dtype}
-    print(convert(config.source, config.target, **chosen))
+    print(convert(config.source, config.target, weights=config.weights, mask_id=config.mask_id, dtype=config.dtype))
 
 
 def _sample(config: SampleConfig) -> None:

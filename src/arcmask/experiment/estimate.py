@@ -33,7 +33,8 @@ class Costs:
         """From one small batch of made-up tokens through the base, where training would run."""
         config, length = next(iter(plan.arms.values())).train, plan.generation.length
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        model = load(plan.base).to(device)
+        model = load(plan.base)
+        model.to(device=device)
         parameters = sum(parameter.numel() for parameter in model.parameters())
         objective = TwoPass(model, SoftMask()).to(device)
         rows = torch.randint(0, model.mask_id, (min(config.micro_batch, 8), length), device=device)

@@ -104,8 +104,10 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """The plan as plain data: what the report reads, and what a resumed run is held against."""
         how = self.generation
-        arms = {name: {"label": arm.label, "train": _settings(arm.train)} for name, arm in self.arms.items()}
-        arms[self.baseline]["baseline"] = True
+        arms = {
+            name: {"label": arm.label, "train": _settings(arm.train), "baseline": name == self.baseline}
+            for name, arm in self.arms.items()
+        }
         return {
             "recipe": self.recipe,
             "title": self.title,
@@ -168,7 +170,12 @@ class Changes:
             if name not in plan.arms:
                 raise unknown_name("arm", name, plan.arms)
         kept = {name: arm for name, arm in plan.arms.items() if not self.arms or name in self.arms}
-        training = {"steps": self.steps, "init": self.base, "data": self.data, "batch_size": self.batch_size}
+        training: dict[str, Any] = {
+            "steps": self.steps,
+            "init": self.base,
+            "data": self.data,
+            "batch_size": self.batch_size,
+        }
         training["micro_batch"] = self.batch_size
         changed = {key: value for key, value in training.items() if value is not None}
         arms = {name: replace(arm, train=replace(arm.train, **changed)) for name, arm in kept.items()}

@@ -5,7 +5,8 @@ from functools import partial
 
 from arcmask.errors import unknown_name
 from arcmask.experiment.plan import Plan
-from arcmask.recipes import paper, quickstart
+from arcmask.recipes.paper import PLANS as PAPER
+from arcmask.recipes.quickstart import PLANS as QUICKSTART
 from arcmask.recipes.training import Recipe, owt_continue, sotu_tiny, sotu_tiny_base
 
 _ARMS = ("none", "linear", "spherical")
@@ -13,7 +14,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {"sotu-tiny-base": sotu_tiny_base}
 RECIPES |= {f"sotu-tiny-{operator}": partial(sotu_tiny, operator) for operator in _ARMS}
 RECIPES |= {f"owt-continue-{operator}": partial(owt_continue, operator) for operator in _ARMS}
 
-EXPERIMENTS: dict[str, Callable[[], Plan]] = quickstart.PLANS | paper.PLANS
+EXPERIMENTS: dict[str, Callable[[], Plan]] = QUICKSTART | PAPER
 
 
 def find_recipe(name: str) -> Recipe:

@@ -15,7 +15,7 @@ _WORDS = {
 }
 
 
-def arm(train: TrainConfig, operator: str, weight: float | None = None) -> tuple[str, Arm]:
+def named_arm(train: TrainConfig, operator: str, weight: float | None = None) -> tuple[str, Arm]:
     """An operator with the learned weight, or with a fixed one; named `OPERATOR` or `OPERATOR-WEIGHT`."""
     label = _WORDS[operator]
     if operator == "none":
@@ -25,13 +25,15 @@ def arm(train: TrainConfig, operator: str, weight: float | None = None) -> tuple
     return name, Arm(label=label, train=replace(train, operator=operator, fixed_weight=weight))
 
 
-def weights(train: TrainConfig, operators: Iterable[str], values: Iterable[float]) -> dict[str, Arm]:
+def weight_arms(train: TrainConfig, operators: Iterable[str], values: Iterable[float]) -> dict[str, Arm]:
     """No feedback, and each operator with each fixed weight."""
     chosen = list(values)
-    return dict([arm(train, "none"), *(arm(train, operator, value) for operator in operators for value in chosen)])
+    return dict(
+        [named_arm(train, "none"), *(named_arm(train, operator, value) for operator in operators for value in chosen)]
+    )
 
 
-def karcher(train: TrainConfig, counts: Iterable[int]) -> dict[str, Arm]:
+def karcher_arms(train: TrainConfig, counts: Iterable[int]) -> dict[str, Arm]:
     """The learned spherical arm with so many Karcher steps."""
     return {
         f"karcher-{count}": Arm(
@@ -42,7 +44,7 @@ def karcher(train: TrainConfig, counts: Iterable[int]) -> dict[str, Arm]:
     }
 
 
-def top_k(train: TrainConfig, widths: Iterable[int]) -> dict[str, Arm]:
+def top_k_arms(train: TrainConfig, widths: Iterable[int]) -> dict[str, Arm]:
     """The learned spherical arm with so many candidates."""
     return {
         f"top-{width}": Arm(label=f"top {width}", train=replace(train, operator="spherical", top_k=width))

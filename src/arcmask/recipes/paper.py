@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from arcmask.experiment.plan import Arm, Generation, Plan
-from arcmask.recipes import arms
+from arcmask.recipes.arms import karcher_arms, named_arm, top_k_arms, weight_arms
 from arcmask.recipes.training import owt_continue
 
 SEEDS = (1, 2, 3)
@@ -37,7 +37,7 @@ def _plan(recipe: str, title: str, chosen: dict[str, Arm], budgets: tuple[int, .
 
 
 def _learned() -> dict[str, Arm]:
-    return dict(arms.arm(_TRAIN, operator) for operator in ("none", "linear", "spherical"))
+    return dict(named_arm(_TRAIN, operator) for operator in ("none", "linear", "spherical"))
 
 
 def paper() -> Plan:
@@ -53,12 +53,12 @@ def paper_regimes() -> Plan:
 
 def paper_karcher() -> Plan:
     """1, 3 and 5 Karcher steps, read at step 1,181."""
-    return _ablation("paper-karcher", "Karcher steps", arms.karcher(_TRAIN, (1, 3, 5)), "karcher-3")
+    return _ablation("paper-karcher", "Karcher steps", karcher_arms(_TRAIN, (1, 3, 5)), "karcher-3")
 
 
 def paper_topk() -> Plan:
     """1, 3 and 5 candidates, read at step 1,181."""
-    return _ablation("paper-topk", "Candidates", arms.top_k(_TRAIN, (1, 3, 5)), "top-3")
+    return _ablation("paper-topk", "Candidates", top_k_arms(_TRAIN, (1, 3, 5)), "top-3")
 
 
 def _ablation(recipe: str, title: str, chosen: dict[str, Arm], baseline: str) -> Plan:
@@ -69,14 +69,14 @@ def _ablation(recipe: str, title: str, chosen: dict[str, Arm], baseline: str) ->
 
 def paper_weights() -> Plan:
     """Fixed weights from 0.1 to 0.5 along the line and along the circle."""
-    chosen = arms.weights(_TRAIN, ("linear", "spherical"), (0.1, 0.2, 0.3, 0.4, 0.5))
+    chosen = weight_arms(_TRAIN, ("linear", "spherical"), (0.1, 0.2, 0.3, 0.4, 0.5))
     return _plan("paper-weights", "Fixed weights", chosen)
 
 
 def paper_operators() -> Plan:
     """What makes the difference: the norm, the mean, or the path?"""
     names = ("none", "linear", "renormalized", "spherical-euclidean", "spherical")
-    return _plan("paper-operators", "Operators", dict(arms.arm(_TRAIN, name) for name in names))
+    return _plan("paper-operators", "Operators", dict(named_arm(_TRAIN, name) for name in names))
 
 
 PLANS: dict[str, Callable[[], Plan]] = {

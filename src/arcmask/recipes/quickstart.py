@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from arcmask.experiment.plan import Arm, Generation, Plan
-from arcmask.recipes import arms
+from arcmask.recipes.arms import karcher_arms, named_arm, top_k_arms, weight_arms
 from arcmask.recipes.training import sotu_data, sotu_tiny
 
 WEIGHT = 0.3
@@ -36,10 +36,10 @@ def quickstart() -> Plan:
     """Everything once, in ten minutes; the intervals say what that is worth."""
     chosen = dict(
         [
-            arms.arm(_SHORT, "none"),
-            arms.arm(_SHORT, "linear", WEIGHT),
-            arms.arm(_SHORT, "spherical", WEIGHT),
-            arms.arm(_SHORT, "spherical"),
+            named_arm(_SHORT, "none"),
+            named_arm(_SHORT, "linear", WEIGHT),
+            named_arm(_SHORT, "spherical", WEIGHT),
+            named_arm(_SHORT, "spherical"),
         ]
     )
     return _plan("quickstart", "Quickstart: feedback in a small character model", chosen)
@@ -59,11 +59,11 @@ def quickstart_long() -> Plan:
     """The same with narrower intervals, the learned weight along the line as well, and MAUVE."""
     chosen = dict(
         [
-            arms.arm(_LONG, "none"),
-            arms.arm(_LONG, "linear", WEIGHT),
-            arms.arm(_LONG, "spherical", WEIGHT),
-            arms.arm(_LONG, "linear"),
-            arms.arm(_LONG, "spherical"),
+            named_arm(_LONG, "none"),
+            named_arm(_LONG, "linear", WEIGHT),
+            named_arm(_LONG, "spherical", WEIGHT),
+            named_arm(_LONG, "linear"),
+            named_arm(_LONG, "spherical"),
         ]
     )
     plan = _longer("quickstart-long", "Quickstart, long: feedback in a small character model", chosen, 5, 256)
@@ -72,30 +72,30 @@ def quickstart_long() -> Plan:
 
 def quickstart_karcher() -> Plan:
     """1, 3 and 5 Karcher steps."""
-    return _ablation("quickstart-karcher", "Karcher steps", arms.karcher(_LONG, (1, 3, 5)), "karcher-3")
+    return _ablation("quickstart-karcher", "Karcher steps", karcher_arms(_LONG, (1, 3, 5)), "karcher-3")
 
 
 def quickstart_topk() -> Plan:
     """1, 3 and 5 candidates."""
-    return _ablation("quickstart-topk", "Candidates", arms.top_k(_LONG, (1, 3, 5)), "top-3")
+    return _ablation("quickstart-topk", "Candidates", top_k_arms(_LONG, (1, 3, 5)), "top-3")
 
 
 def quickstart_regimes() -> Plan:
     """The learned weight and the angle over training."""
-    chosen = dict(arms.arm(_LONG, operator) for operator in ("none", "linear", "spherical"))
+    chosen = dict(named_arm(_LONG, operator) for operator in ("none", "linear", "spherical"))
     return _ablation("quickstart-regimes", "Feedback regimes", chosen, "none")
 
 
 def quickstart_weights() -> Plan:
     """Fixed weights from 0.1 to 0.5 along the line and along the circle."""
-    chosen = arms.weights(_LONG, ("linear", "spherical"), (0.1, 0.3, 0.5))
+    chosen = weight_arms(_LONG, ("linear", "spherical"), (0.1, 0.3, 0.5))
     return _ablation("quickstart-weights", "Fixed weights", chosen, "none")
 
 
 def quickstart_operators() -> Plan:
     """What makes the difference: the norm, the mean, or the path?"""
     names = ("none", "linear", "renormalized", "spherical-euclidean", "spherical")
-    chosen = dict(arms.arm(_LONG, name, None if name == "none" else WEIGHT) for name in names)
+    chosen = dict(named_arm(_LONG, name, None if name == "none" else WEIGHT) for name in names)
     return _ablation("quickstart-operators", "Operators", chosen, "none")
 
 
