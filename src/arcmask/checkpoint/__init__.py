@@ -101,7 +101,7 @@ def convert(
         raise ArcmaskError(f"{out} exists already; give a new name")
     denoiser = load(source, weights=weights, mask_id=mask_id)
     if dtype is not None:
-        denoiser.to(dtype=getattr(torch, dtype))
+        denoiser = denoiser.bfloat16() if dtype == "bfloat16" else denoiser.float()
     if out.suffix != ".ckpt":
         save(denoiser, out)
     elif isinstance(denoiser, MDLM):

@@ -34,9 +34,8 @@ class Costs:
         config, length = next(iter(plan.arms.values())).train, plan.generation.length
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         model = load(plan.base)
-        model.to(device=device)
         parameters = sum(parameter.numel() for parameter in model.parameters())
-        objective = TwoPass(model, SoftMask()).to(device)
+        objective = TwoPass(model, SoftMask()).to(device)  # and the model in it
         rows = torch.randint(0, model.mask_id, (min(config.micro_batch, 8), length), device=device)
         draw = Gate(probability=1.0).draw(0, 0, *rows.shape)
         seconds = []

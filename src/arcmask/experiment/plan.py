@@ -170,13 +170,8 @@ class Changes:
             if name not in plan.arms:
                 raise unknown_name("arm", name, plan.arms)
         kept = {name: arm for name, arm in plan.arms.items() if not self.arms or name in self.arms}
-        training: dict[str, Any] = {
-            "steps": self.steps,
-            "init": self.base,
-            "data": self.data,
-            "batch_size": self.batch_size,
-        }
-        training["micro_batch"] = self.batch_size
+        training: dict[str, Any] = {"steps": self.steps, "init": self.base, "data": self.data}
+        training |= {"batch_size": self.batch_size, "micro_batch": self.batch_size}
         changed = {key: value for key, value in training.items() if value is not None}
         arms = {name: replace(arm, train=replace(arm.train, **changed)) for name, arm in kept.items()}
         generation = {key: getattr(self, key) for key in ("samples", "length", "evaluator", "features")}

@@ -28,9 +28,8 @@ def named_arm(train: TrainConfig, operator: str, weight: float | None = None) ->
 def weight_arms(train: TrainConfig, operators: Iterable[str], values: Iterable[float]) -> dict[str, Arm]:
     """No feedback, and each operator with each fixed weight."""
     chosen = list(values)
-    return dict(
-        [named_arm(train, "none"), *(named_arm(train, operator, value) for operator in operators for value in chosen)]
-    )
+    fed = [named_arm(train, operator, value) for operator in operators for value in chosen]
+    return dict([named_arm(train, "none"), *fed])
 
 
 def karcher_arms(train: TrainConfig, counts: Iterable[int]) -> dict[str, Arm]:
