@@ -66,7 +66,7 @@ def test_the_data_are_the_traces_with_tokens_numbered_anew(traces):
 def test_three_arms_of_64_steps_and_128_positions_are_below_two_megabytes(model):
     long = small_mdlm(vocab_size=28, model_length=128)
     long.feedback, long.tokenizer = SoftMask(), model.tokenizer
-    config = ExploreConfig(checkpoint="x", rule="remask-cap")  # the rule with the most blanks
+    config = ExploreConfig(checkpoint="x")
     traces = trace_arms(config.sample(), config.feedback, lambda _: long)
     assert traces.length == 128
     assert len(build_page(config, traces).encode()) < 2_000_000

@@ -75,7 +75,7 @@ function geometry(arm, row) {
     ["weight", row.weight.toFixed(3), "weight"],
     ["angle", degrees(row.angle), "mask to mean"],
     ["turned", degrees(turned), "turned"],
-    ["norm", norm.toFixed(3), "norm / mask's"],
+    ["norm", norm.toFixed(3), "norm, mask = 1"],
   ];
   const list = element("dl", { class: "figures" });
   for (const [name, value, label] of figures) {

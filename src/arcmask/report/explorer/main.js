@@ -56,7 +56,7 @@ function renderPosition() {
   for (const { arm, panel, text } of cards) {
     text.select(state.position, state.held);
     panel.replaceChildren(
-      element("p", { class: "where-at" }, `Position ${state.position + 1}`, element("span", {}, state.held ? "held" : "")),
+      element("p", { class: "where-at" }, `Position ${state.position + 1}`, element("span", {}, state.held ? "held, click it to let go" : "")),
       inspect(arm, state.step, state.position));
   }
 }

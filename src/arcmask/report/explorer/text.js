@@ -51,7 +51,7 @@ class ArmText {
     }
     const cell = span.firstElementChild;
     const ghost = tokenText(row.candidates[0].id);
-    cell.dataset.ghost = /^\s*\n/.test(ghost) ? "↵" : ghost.trim() ? ghost.trimStart() : ghost;
+    cell.dataset.ghost = ghost.trim() ? ghost.trimStart() : tokenName(row.candidates[0].id);
     cell.style.setProperty("--weight", HEAVIEST > 0 ? (row.weight / HEAVIEST).toFixed(3) : 0);
     cell.style.setProperty("--sure", row.candidates[0].prob.toFixed(3));
   }
