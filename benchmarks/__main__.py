@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-NAMES = ("operators", "denoiser", "sampling", "training")
+NAMES = ("operators", "denoiser", "sampling", "training", "evaluation")
 
 
 def main(names: list[str]) -> None:
