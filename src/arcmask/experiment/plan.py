@@ -7,7 +7,7 @@ generation, and all arms share data order, times, masks, gates and sampling draw
 import re
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from arcmask.data.config import PrepareConfig
 from arcmask.errors import ArcmaskError, unknown_name
@@ -34,6 +34,7 @@ class Generation:
     top_p: float = 1.0
     drop_crossing: bool = False
     evaluator: str | None = None
+    start: Literal["end-of-text", "none"] = "end-of-text"  # what a text's first token is conditioned on
     features: str | None = None  # the model whose features MAUVE compares
 
 
@@ -122,6 +123,7 @@ class Plan:
             "base": self.base,
             "data": self.data,
             "evaluator": how.evaluator,
+            "start": how.start,
             "features": how.features,
             "likelihood_rows": self.likelihood_rows,
             "read_at": self.read_at,

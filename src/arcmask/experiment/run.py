@@ -24,6 +24,7 @@ from arcmask.diagnostics.command import inspect
 from arcmask.diagnostics.config import InspectConfig
 from arcmask.errors import ArcmaskError
 from arcmask.evaluation import Reference, ReferenceWords, evaluate_set, likelihood, open_evaluator, read_samples
+from arcmask.evaluation.config import PerplexitySettings
 from arcmask.evaluation.mauve import LEAST, has_mauve
 from arcmask.experiment.estimate import Clock, Costs
 from arcmask.experiment.plan import Plan
@@ -182,6 +183,7 @@ class Run:
             reference_words=self._reference_words,
             evaluator=self._evaluator(how.evaluator),
             features=self._evaluator(how.features),
+            perplexity=PerplexitySettings(start=how.start),
             mauve_reference=self._reference.texts(how.samples, seed) if how.features is not None else None,
             seed=seed,
             cache=self.folder / "cache",

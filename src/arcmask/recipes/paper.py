@@ -15,9 +15,15 @@ SEEDS = (1, 2, 3)
 ABLATION_STEP = 1181
 PARAMETERS = 169_627_218
 # The paper does not say how tokens were filtered; its precursor's scripts draw from a nucleus of 0.9 without the token
-# that crosses it.
+# that crosses it. A text's first token is not counted there.
 _GENERATION = Generation(
-    samples=5000, length=1024, top_p=0.9, drop_crossing=True, evaluator="gpt2-large", features="gpt2-large"
+    samples=5000,
+    length=1024,
+    top_p=0.9,
+    drop_crossing=True,
+    evaluator="gpt2-large",
+    start="none",
+    features="gpt2-large",
 )
 _TRAIN = replace(owt_continue("spherical").train, keep=1)
 

@@ -12,10 +12,10 @@ from arcmask.recipes.training import sotu_data, sotu_tiny
 
 WEIGHT = 0.3
 _SHORT = replace(
-    sotu_tiny("spherical").train, steps=40, warm_up=5, save_every=40, keep=1, validate_every=0, validation_rows=0
+    sotu_tiny("spherical").train, steps=24, warm_up=4, save_every=24, keep=1, validate_every=0, validation_rows=0
 )
 _LONG = replace(_SHORT, steps=600, warm_up=50, save_every=200, validate_every=100, validation_rows=256)
-_GENERATION = Generation(samples=12, length=128, batch_size=12, evaluator="smollm2-135m")
+_GENERATION = Generation(samples=8, length=128, batch_size=8, evaluator="smollm2-135m")
 
 
 def _plan(recipe: str, title: str, chosen: dict[str, Arm]) -> Plan:
