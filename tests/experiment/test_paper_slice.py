@@ -27,18 +27,18 @@ def parts(tmp_path):
 
 def test_the_papers_recipe_runs_end_to_end(parts, tmp_path, capsys):
     run = tmp_path / "run"
-    sizes = ["--seeds", "1", "--budgets", "64", "--samples", "2", "--steps", "1", "--batch_size", "2", "--length", "16"]
+    sizes = ["--seeds", "1", "--budgets", "2", "--samples", "2", "--steps", "1", "--batch_size", "2", "--length", "16"]
     places = [word for name, value in parts.items() for word in (f"--{name}", value)]
     main(["reproduce", "paper", "--run", str(run), *sizes, *places, "--features", "none"])
     assert capsys.readouterr().out.strip().endswith(str(run / "report" / "report.html"))
     plan = json.loads((run / "plan.json").read_text())
-    assert (plan["protocol"], plan["sampling"]["top_p"], plan["tokenizer"]) == ("paper", 0.9, "gpt2")
+    assert (plan["protocol"], plan["sampling"]["top_p"], plan["tokenizer"]) == (None, 0.9, "gpt2")
     for arm in ("none", "linear-learned", "spherical-learned"):
-        scores = json.loads((run / arm / "seed-1" / "steps-64" / "scores.json").read_text())["scores"]
+        scores = json.loads((run / arm / "seed-1" / "steps-2" / "scores.json").read_text())["scores"]
         assert scores["generative_perplexity"]["value"] > 1
         assert scores["generative_perplexity"]["evaluator"] == parts["evaluator"]
-    # The report shows the paper's values beside these.
-    assert "73.15" in (run / "report" / "report.html").read_text()
+    # With another model it is no longer the paper's protocol, and the report does not set the paper's values beside it.
+    assert "72.50" not in (run / "report" / "report.html").read_text()
 
 
 def test_mauve_of_too_few_samples_is_refused_before_anything_starts(parts, tmp_path, capsys):

@@ -76,6 +76,13 @@ def test_what_cannot_be_is_refused_in_a_sentence(changes, sentence):
         Changes(**changes).apply(find_experiment("quickstart"))
 
 
+def test_the_protocol_stays_the_papers_only_while_its_numbers_compare():
+    paper = find_experiment("paper")
+    assert Changes(seeds=[4], budgets=[64], arms=["none"]).apply(paper).protocol == "paper"
+    assert Changes(steps=10).apply(paper).protocol is None
+    assert Changes(evaluator="gpt2").apply(paper).protocol is None
+
+
 def test_an_unknown_experiment_lists_the_known_ones():
     with pytest.raises(ArcmaskError, match="unknown experiment 'x'; choose one of: paper, paper-karcher, "):
         find_experiment("x")

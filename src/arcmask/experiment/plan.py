@@ -178,8 +178,11 @@ class Changes:
         arms = {name: replace(arm, train=replace(arm.train, **changed)) for name, arm in kept.items()}
         generation = {key: getattr(self, key) for key in ("samples", "length", "evaluator", "features")}
         generation = {key: _none(value) for key, value in generation.items() if value is not None}
+        # Another model, evaluator or length is another protocol, whose numbers do not stand beside the paper's.
+        is_same = not changed and not generation
         return replace(
             plan,
+            protocol=plan.protocol if is_same else None,
             arms=arms,
             baseline=plan.baseline if plan.baseline in arms else next(iter(arms)),
             seeds=plan.seeds if self.seeds is None else tuple(self.seeds),
