@@ -41,6 +41,15 @@ def test_the_papers_recipe_runs_end_to_end(parts, tmp_path, capsys):
     assert "72.50" not in (run / "report" / "report.html").read_text()
 
 
+def test_an_evaluator_that_cannot_be_had_is_missed_before_anything_starts(parts, tmp_path, capsys):
+    places = [word for name, value in (parts | {"evaluator": "no/such"}).items() for word in (f"--{name}", value)]
+    with pytest.raises(SystemExit) as stopped:
+        main(["reproduce", "paper", "--run", str(tmp_path / "run"), "--features", "none", *places])
+    assert stopped.value.code == 2
+    assert "no/such" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 def test_mauve_of_too_few_samples_is_refused_before_anything_starts(parts, tmp_path, capsys):
     places = [word for name, value in parts.items() for word in (f"--{name}", value)]
     with pytest.raises(SystemExit) as stopped:

@@ -131,3 +131,22 @@ def test_a_folder_of_something_else_is_left_alone(plan, tmp_path):
     with pytest.raises(ArcmaskError, match=r"is not empty and holds no plan\.json; give another folder"):
         reproduce(plan, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
+
+
+@pytest.mark.slow
+def test_two_ranks_find_what_one_finds(unbroken, base, corpus, tmp_path):
+    launch = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "--", "arcmask"]
+    python, _, _, *words = command(base, corpus, tmp_path / "run")
+    subprocess.run([python, *launch, *words], check=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    assert (tmp_path / "run" / "report" / "report.html").is_file()
+    for arm in ARMS:
+        for seed in SEEDS:
+            one, two = (folder / arm / f"seed-{seed}" for folder in (unbroken, tmp_path / "run"))
+            first, second = (json.loads((cell / "likelihood.json").read_text())["plain"]["nats"] for cell in (one, two))
+            assert abs(first - second) < 1e-8
+            for budget in BUDGETS:
+                texts = [
+                    sorted(json.loads(line)["text"] for line in path.read_text().splitlines())
+                    for path in (cell / f"steps-{budget}" / "samples.jsonl" for cell in (one, two))
+                ]
+                assert texts[0] == texts[1]

@@ -80,6 +80,9 @@ class Run:
             _refuse_another(path, asked)
         elif self.folder.exists() and any(self.folder.iterdir()):
             raise ArcmaskError(f"{self.folder} is not empty and holds no {PLAN}; give another folder")
+        if self.plan.budgets:  # one that cannot be had is missed now, not when all is trained
+            self._evaluator(how.evaluator)
+            self._evaluator(how.features)
         if self.rank == 0:
             if self.plan.prepare is not None:
                 prepare(self.plan.prepare)
@@ -105,17 +108,21 @@ class Run:
 
     def carry_out(self) -> None:
         """All stages that are not done, with word of each and of the time that is left."""
-        todo = [stage for stage in self.stages() if not stage.is_done()]
-        clock = Clock([stage.cost for stage in todo])
-        for number, stage in enumerate(todo):
+        stages = list(self.stages())
+        clock = Clock([0.0 if stage.is_done() else stage.cost for stage in stages])
+        # A stage's number is its place among all, done or not: that is the same for every rank, whenever it looks.
+        for number, stage in enumerate(stages):
+            if stage.is_done():
+                continue
             if self.rank == 0:
-                print(f"[{number + 1} of {len(todo)}] {stage.what}; {clock.left(number)}", file=sys.stderr, flush=True)
+                place = f"[{number + 1} of {len(stages)}]"
+                print(f"{place} {stage.what}; {clock.left(number)}", file=sys.stderr, flush=True)
             if stage.together:
                 stage.act()
                 _wait_until(stage.is_done)
             elif number % self.world == self.rank:
                 stage.act()
-        for stage in todo:
+        for stage in stages:
             _wait_until(stage.is_done)
 
     def stages(self) -> Iterable[Stage]:
@@ -200,7 +207,9 @@ class Run:
         return self._reference.words()
 
     def _evaluator(self, name: str | None) -> Any:
-        return None if name is None else self._evaluators.setdefault(name, open_evaluator(name))
+        if name is not None and name not in self._evaluators:
+            self._evaluators[name] = open_evaluator(name)
+        return None if name is None else self._evaluators[name]
 
     @cached_property
     def _evaluators(self) -> dict[str, Any]:
