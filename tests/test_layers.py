@@ -8,7 +8,7 @@ import arcmask
 ROOT = Path(arcmask.__file__).parent
 LAYERS = [
     {"errors"},
-    {"files", "progress"},
+    {"files", "late", "progress"},
     {"figures"},
     {"sphere", "schedule", "candidates"},
     {"feedback", "model", "data"},

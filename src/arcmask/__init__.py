@@ -7,6 +7,8 @@ import importlib
 from importlib.metadata import version
 from typing import Any
 
+from arcmask import late
+
 __version__ = version("arcmask")
 
 _MODULES = (
@@ -32,9 +34,7 @@ __all__ = ["__version__", *_MODULES, *_HOMES]
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"arcmask.{name}")
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"arcmask.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'arcmask' has no attribute {name!r}")
+    return late.attribute(__name__, _HOMES, name)
 
 
 def __dir__() -> list[str]:

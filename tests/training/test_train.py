@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
+from accelerate import Accelerator
 from scipy.stats import binomtest
 
 from arcmask.checkpoint import load
 from arcmask.errors import ArcmaskError
 from arcmask.feedback import Gate
 from arcmask.training import TrainConfig, loop, state, train
+from arcmask.training.metrics import Sums
 from arcmask.training.optimiser import Average, rate
 from arcmask.training.plan import plan
 
@@ -145,7 +147,7 @@ def test_the_average_is_the_formulas_and_a_swap_undoes_itself():
 
 
 def test_a_non_finite_loss_stops_the_run_and_names_the_last_good_checkpoint(config, tmp_path, monkeypatch):
-    real = loop._Sums.of
+    real = Sums.of
 
     def broken(found):
         sums = real(found)
@@ -155,7 +157,7 @@ def test_a_non_finite_loss_stops_the_run_and_names_the_last_good_checkpoint(conf
         return sums
 
     broken.calls = 0
-    monkeypatch.setattr(loop._Sums, "of", staticmethod(broken))
+    monkeypatch.setattr(Sums, "of", staticmethod(broken))
     with pytest.raises(ArcmaskError, match=r"not finite at step 5 on rank 0; .*step-0000003"):
         train(config, tmp_path / "run")
 
@@ -179,7 +181,7 @@ def test_a_tracker_that_fails_is_dropped_and_training_goes_on(config, tmp_path, 
     def gone(*_, **__):
         raise ConnectionError("the server went away")
 
-    monkeypatch.setattr(loop.Accelerator, "log", gone)
+    monkeypatch.setattr(Accelerator, "log", gone)
     with pytest.warns(UserWarning, match="the tracker failed and is dropped; training goes on .the server went away"):
         train(replace(config, tracker="tensorboard", steps=3, validate_every=0), tmp_path / "run")
     assert len(metrics(tmp_path / "run")) == 3

@@ -3,8 +3,9 @@
 Attributes load late, for the command line's sake.
 """
 
-import importlib
 from typing import Any
+
+from arcmask import late
 
 _HOMES = {
     "InspectConfig": "config",
@@ -26,10 +27,8 @@ __all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"arcmask.diagnostics.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'arcmask.diagnostics' has no attribute {name!r}")
+    return late.attribute(__name__, _HOMES, name)
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return __all__

@@ -1,7 +1,8 @@
 """Arms x seeds x budgets as a plan that can be stopped and taken up at any point."""
 
-import importlib
 from typing import Any
+
+from arcmask import late
 
 _HOMES = {
     "Arm": "plan",
@@ -16,9 +17,7 @@ __all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"arcmask.experiment.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'arcmask.experiment' has no attribute {name!r}")
+    return late.attribute(__name__, _HOMES, name)
 
 
 def __dir__() -> list[str]:

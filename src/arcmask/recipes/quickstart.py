@@ -1,6 +1,7 @@
 """Experiments that run on a laptop: the shipped character model, the State of the Union addresses, a small evaluator.
 
-The sizes are chosen for two processor cores: `quickstart` for ten minutes, the others for hours.
+The sizes are chosen for two processor cores: `quickstart` for ten minutes, `quickstart-long` for an hour and a half.
+Batches are half those of the base, for twice the steps at the same cost.
 """
 
 from collections.abc import Callable
@@ -12,9 +13,18 @@ from arcmask.recipes.training import sotu_data, sotu_tiny
 
 WEIGHT = 0.3
 _SHORT = replace(
-    sotu_tiny("spherical").train, steps=24, warm_up=4, save_every=24, keep=1, validate_every=0, validation_rows=0
+    sotu_tiny("spherical").train,
+    steps=48,
+    batch_size=16,
+    micro_batch=16,
+    warm_up=8,
+    curve="cosine",
+    save_every=48,
+    keep=1,
+    validate_every=0,
+    validation_rows=0,
 )
-_LONG = replace(_SHORT, steps=600, warm_up=50, save_every=200, validate_every=100, validation_rows=256)
+_LONG = replace(_SHORT, steps=160, warm_up=16, save_every=160)
 _GENERATION = Generation(samples=8, length=128, batch_size=8, evaluator="smollm2-135m")
 
 
@@ -49,9 +59,8 @@ def _longer(recipe: str, title: str, chosen: dict[str, Arm], seeds: int, samples
     return replace(
         _plan(recipe, title, chosen),
         seeds=tuple(range(1, seeds + 1)),
-        budgets=(16, 32, 64, 128),
         generation=replace(_GENERATION, samples=samples, batch_size=32),
-        likelihood_rows=1024,
+        likelihood_rows=512,
     )
 
 
@@ -66,7 +75,7 @@ def quickstart_long() -> Plan:
             named_arm(_LONG, "spherical"),
         ]
     )
-    plan = _longer("quickstart-long", "Quickstart, long: feedback in a small character model", chosen, 5, 256)
+    plan = _longer("quickstart-long", "Quickstart, long: feedback in a small character model", chosen, 5, 64)
     return replace(plan, generation=replace(plan.generation, features="smollm2-135m"))
 
 
@@ -100,7 +109,7 @@ def quickstart_operators() -> Plan:
 
 
 def _ablation(recipe: str, title: str, chosen: dict[str, Arm], baseline: str) -> Plan:
-    return replace(_longer(recipe, title, chosen, seeds=3, samples=64), budgets=(32, 128), baseline=baseline)
+    return replace(_longer(recipe, title, chosen, seeds=3, samples=32), budgets=(32, 64), baseline=baseline)
 
 
 PLANS: dict[str, Callable[[], Plan]] = {

@@ -1,7 +1,8 @@
 """The report: tables, figures and one HTML page from run folders. Attributes load late, for the command line's sake."""
 
-import importlib
 from typing import Any
+
+from arcmask import late
 
 _HOMES = {"ReportConfig": "config", "build_report": "build", "terminal_table": "terminal"}
 
@@ -9,10 +10,8 @@ __all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"arcmask.report.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'arcmask.report' has no attribute {name!r}")
+    return late.attribute(__name__, _HOMES, name)
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return __all__

@@ -1,7 +1,8 @@
 """Sampling: step rules, filters, the loop with feedback, traces. Attributes load late, for the command line's sake."""
 
-import importlib
 from typing import Any
+
+from arcmask import late
 
 _HOMES = {
     "RULES": "rules",
@@ -17,10 +18,8 @@ __all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"arcmask.sampling.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'arcmask.sampling' has no attribute {name!r}")
+    return late.attribute(__name__, _HOMES, name)
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return __all__

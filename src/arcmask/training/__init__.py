@@ -1,7 +1,8 @@
 """Training: the loop, its optimiser, its run folders. Attributes load late, for the command line's sake."""
 
-import importlib
 from typing import Any
+
+from arcmask import late
 
 _HOMES = {"STOPPED": "loop", "Stopped": "loop", "TrainConfig": "config", "Trainer": "loop", "train": "loop"}
 
@@ -9,10 +10,8 @@ __all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"arcmask.training.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'arcmask.training' has no attribute {name!r}")
+    return late.attribute(__name__, _HOMES, name)
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return __all__

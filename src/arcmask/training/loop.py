@@ -8,7 +8,6 @@ import math
 import resource
 import signal
 import time
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
@@ -30,10 +29,11 @@ from arcmask.data import Batches, in_order, open_prepared
 from arcmask.errors import ArcmaskError
 from arcmask.feedback import Confidence, Gate, SoftMask
 from arcmask.model import MDLM, SIZES, Wrapped, autocast
-from arcmask.objective import Objective, TwoPass
+from arcmask.objective import TwoPass
 from arcmask.progress import Progress
 from arcmask.training.checks import check_before_loading
 from arcmask.training.config import TrainConfig
+from arcmask.training.metrics import Sums, Tracker
 from arcmask.training.optimiser import Average, build_optimiser, rate, set_rates
 from arcmask.training.state import RunFolder
 
@@ -110,7 +110,7 @@ class Trainer:
         self.trained = {name: p for name, p in self.objective.named_parameters() if p.requires_grad}
         self.average = Average(self.trained, config.ema)
         self.step = 0
-        self.tracker = _Tracker(config, folder.path) if self.rank == 0 else None
+        self.tracker = Tracker(config, folder.path) if self.rank == 0 else None
 
     def _prepare_model(self) -> None:
         model = self.model
@@ -160,7 +160,7 @@ class Trainer:
         set_rates(self.optimiser, rate(config, step))
         self.optimiser.zero_grad(set_to_none=True)
         self.wrapped.train()
-        sums = torch.zeros(_Sums.SIZE, dtype=torch.float64)
+        sums = torch.zeros(Sums.SIZE, dtype=torch.float64)
         starts = range(0, share, config.micro_batch)
         for number, start in enumerate(starts):
             part = slice(start, start + config.micro_batch)
@@ -173,12 +173,12 @@ class Trainer:
                 # DDP takes the mean over ranks; the loss is divided by the global number of positions.
                 scale = self.world / (config.batch_size * self.length)
                 self.accelerator.backward(found.loss * scale)
-            sums += _Sums.of(found)
+            sums += Sums.of(found)
         self._refuse_non_finite(sums)
         total = self._sum(sums)
         norm = self._apply_gradients(draw.feedback)
         self.step += 1
-        return _Sums.record(total, config.batch_size * self.length) | {
+        return Sums.record(total, config.batch_size * self.length) | {
             "feedback": draw.feedback,
             "gradient_norm": norm,
             "learning_rate": config.learning_rate * rate(config, step),
@@ -308,73 +308,6 @@ class Trainer:
         if self.rank != 0:
             return nullcontext()
         return Progress("training", unit="steps", total=self.config.steps, done=self.step)
-
-
-class _Sums:
-    """What is added up over micro-batches and ranks: [loss, masked, fed, weight, weight^2, angle, Euclidean angle]."""
-
-    SIZE = 7
-
-    @staticmethod
-    def of(found: Objective) -> Tensor:
-        """Of one micro-batch."""
-        sums = [float(found.loss.detach()), float(found.masked), 0.0, 0.0, 0.0, 0.0, 0.0]
-        if found.feedback is not None:
-            weight = found.feedback.weight.detach().double()
-            angles = (found.feedback.angle.double(), found.feedback.euclidean_angle.double())
-            sums[2:] = [len(weight), *(float(x.sum()) for x in (weight, weight.square(), *angles))]
-        return torch.tensor(sums, dtype=torch.float64)
-
-    @staticmethod
-    def record(total: Tensor, positions: int) -> dict[str, Any]:
-        """As metrics; means of what is fed back only where something was."""
-        loss, masked, fed, weight, squares, angle, euclidean = total.tolist()
-        nll = loss / positions
-        record: dict[str, Any] = {
-            "loss": nll,
-            "nll": nll,
-            "perplexity": math.exp(min(nll, 700.0)),
-            "masked": int(masked),
-        }
-        if fed:
-            mean = weight / fed
-            record |= {
-                "weight": mean,
-                "weight_spread": math.sqrt(max(0.0, squares / fed - mean * mean)),
-                "angle": angle / fed,
-                "euclidean_angle": euclidean / fed,
-            }
-        return record
-
-
-class _Tracker:
-    """An experiment tracker that can be lost without harm."""
-
-    def __init__(self, config: TrainConfig, run: Path) -> None:
-        self._accelerator: Accelerator | None = None
-        if config.tracker == "none":
-            return
-        try:
-            self._accelerator = Accelerator(
-                cpu=not torch.cuda.is_available(), log_with=config.tracker, project_dir=str(run / "tracker")
-            )
-            self._accelerator.init_trackers(run.name)
-        except Exception as error:
-            self._drop(error)
-
-    def log(self, record: Mapping[str, Any]) -> None:
-        """Numbers only."""
-        if self._accelerator is None:
-            return
-        numbers = {key: value for key, value in record.items() if isinstance(value, (int, float))}
-        try:
-            self._accelerator.log(numbers, step=record["step"])
-        except Exception as error:
-            self._drop(error)
-
-    def _drop(self, error: Exception) -> None:
-        warnings.warn(f"the tracker failed and is dropped; training goes on ({error})", stacklevel=2)
-        self._accelerator = None
 
 
 @contextmanager

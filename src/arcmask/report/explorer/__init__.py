@@ -1,7 +1,8 @@
 """The explorer: one self-contained page on which a sentence forms, step by step, in several arms."""
 
-import importlib
 from typing import Any
+
+from arcmask import late
 
 _HOMES = {"ExploreConfig": "config", "build_page": "page", "write_page": "page"}
 
@@ -9,10 +10,8 @@ __all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"arcmask.report.explorer.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'arcmask.report.explorer' has no attribute {name!r}")
+    return late.attribute(__name__, _HOMES, name)
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return __all__
