@@ -91,6 +91,7 @@ def main(run: Path, data: str) -> None:
         length=corpus.length,
         tokens=f"{tokens:,}",
         steps=f"{step:,}",
+        planned=f"{settings['steps']:,}",
         batch=settings["batch_size"],
         epochs=f"{tokens / corpus.length / len(corpus):.2f}",
         bits=f"{bound['bits_per_byte']:.3f}",
