@@ -75,7 +75,7 @@ def quickstart_long() -> Plan:
             named_arm(_LONG, "spherical"),
         ]
     )
-    plan = _longer("quickstart-long", "Quickstart, long: feedback in a small character model", chosen, 5, 64)
+    plan = _longer("quickstart-long", "Quickstart, long: feedback in a small character model", chosen, 5, 48)
     return replace(plan, generation=replace(plan.generation, features="smollm2-135m"))
 
 
