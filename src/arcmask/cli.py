@@ -229,7 +229,7 @@ COMMANDS = {
         shapes={
             "arms": {"nargs": "+", "type": str},
             "seeds": {"nargs": "+", "type": int},
-            "budgets": {"nargs": "+", "type": int},
+            "budgets": {"nargs": "*", "type": int},
         },
     ),
     "prepare": Command(

@@ -57,6 +57,7 @@ def test_changes_reach_every_part():
     assert (train.steps, train.batch_size, train.micro_batch, train.init, train.data) == (5, 4, 4, "b", "d")
     assert (plan.seeds, plan.budgets, plan.baseline, plan.prepare) == ((9,), (2,), "spherical-0.3", None)
     assert (plan.generation.samples, plan.generation.length, plan.generation.evaluator) == (3, 8, None)
+    assert Changes(budgets=[]).apply(plan).budgets == ()  # none is not the recipe's
 
 
 @pytest.mark.parametrize(

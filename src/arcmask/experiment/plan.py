@@ -143,7 +143,7 @@ class Changes:
     Args:
         arms: Only these arms.
         seeds: These seeds in place of the recipe's.
-        budgets: These numbers of denoising steps.
+        budgets: These numbers of denoising steps; none at all to train and take the bound only.
         samples: Samples in a cell.
         steps: Training steps of each run.
         batch_size: Sequences in a step, and at a time.
