@@ -78,17 +78,17 @@ def _convert(config: ConvertConfig) -> None:
 
 
 def _sample(config: SampleConfig) -> None:
-    from arcmask.checkpoint import load
+    from arcmask.checkpoint import load_for_use
     from arcmask.sampling.command import run
 
-    run(config, load)
+    run(config, load_for_use)
 
 
 def _evaluate(config: EvaluateConfig) -> None:
-    from arcmask.checkpoint import load
+    from arcmask.checkpoint import load_for_use
     from arcmask.evaluation.command import run
 
-    run(config, load)
+    run(config, load_for_use)
 
 
 def _plan_evaluate(config: EvaluateConfig) -> str:
@@ -108,11 +108,11 @@ def _inspect(config: InspectConfig) -> None:
 def _explore(config: ExploreConfig) -> None:
     # What the settings alone can tell is said before a model is opened.
     out = writable(Path(config.out))
-    from arcmask.checkpoint import load
+    from arcmask.checkpoint import load_for_use
     from arcmask.report.explorer import write_page
     from arcmask.sampling.arms import trace_arms
 
-    print(write_page(config, trace_arms(config.sample(), config.feedback, load)))
+    print(write_page(config, trace_arms(config.sample(), config.feedback, load_for_use)))
     if config.open:
         webbrowser.open(out.absolute().as_uri())
 

@@ -14,7 +14,7 @@ from transformers import AutoModelForMaskedLM, BertConfig, BertForMaskedLM
 
 import arcmask
 from arcmask import files
-from arcmask.checkpoint import convert, load, newest_checkpoint, save
+from arcmask.checkpoint import convert, load, load_for_use, newest_checkpoint, save
 from arcmask.data import open_tokenizer
 from arcmask.errors import ArcmaskError
 from arcmask.feedback import Confidence, SoftMask
@@ -43,6 +43,15 @@ def change_weights(folder, change):
 
 def openers():
     return [load, AutoModelForMaskedLM.from_pretrained]
+
+
+def test_what_commands_open_goes_to_the_device_with_its_feedback(folder, tmp_path, monkeypatch):
+    model = load(folder)
+    model.feedback = SoftMask("spherical", confidence=Confidence())
+    save(model, tmp_path / "fed")
+    monkeypatch.setattr(arcmask.checkpoint, "best_device", lambda: torch.device("meta"))
+    found = load_for_use(tmp_path / "fed")
+    assert {p.device.type for m in (found, found.feedback) for p in m.parameters()} == {"meta"}
 
 
 @pytest.mark.parametrize("opener", openers())

@@ -284,6 +284,22 @@ def test_a_disk_that_is_really_full_is_a_sentence(folder_of_texts, tmp_path, par
         subprocess.run(["umount", str(disk)], check=True)
 
 
+def test_other_ranks_wait_for_the_first(tmp_path):
+    (tmp_path / "text.txt").write_text("the people of the united states " * 50)
+    settings = config(tmp_path / "text.txt", tmp_path, holdout="none")
+    code = (
+        "import sys; from arcmask.data import PrepareConfig, prepare; print('waits', flush=True); "
+        "print(prepare(PrepareConfig(corpus=sys.argv[1], out=sys.argv[2], tokenizer='text8', length=64, "
+        "holdout='none')).splits['train'].rows)"
+    )
+    command = [sys.executable, "-c", code, settings.corpus, settings.out]
+    second = subprocess.Popen(command, env=os.environ | {"RANK": "1"}, stdout=subprocess.PIPE, text=True)
+    assert second.stdout.readline() == "waits\n"
+    rows = prepare(settings).splits["train"].rows
+    assert second.communicate(timeout=60)[0] == f"{rows}\n"
+    assert second.returncode == 0
+
+
 def test_the_settings_are_known_without_torch_or_transformers():
     code = (
         "import sys, arcmask.data; from arcmask.data.config import PrepareConfig; "

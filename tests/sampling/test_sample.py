@@ -162,7 +162,9 @@ def test_calls_are_what_the_denoiser_was_asked(model, feedback):
         assert (samples.calls >= in_band - 8).all()
 
 
-def test_trained_feedback_is_the_default_and_untrained_feedback_warns_once(model):
+@pytest.mark.parametrize("trained", [None, SoftMask("none")])
+def test_trained_feedback_is_the_default_and_untrained_feedback_warns_once(model, trained):
+    model.feedback = trained
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         sample(model, steps=3, feedback="linear")

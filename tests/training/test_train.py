@@ -14,6 +14,7 @@ from accelerate import Accelerator
 from scipy.stats import binomtest
 
 from arcmask.checkpoint import load
+from arcmask.data import PrepareConfig, prepare
 from arcmask.errors import ArcmaskError
 from arcmask.feedback import Gate
 from arcmask.training import TrainConfig, loop, state, train
@@ -207,6 +208,16 @@ def test_a_wrong_run_dies_before_a_model_is_built(config, tmp_path, monkeypatch,
     monkeypatch.setattr(loop, "build_model", None)
     with pytest.raises(ArcmaskError, match=message):
         train(replace(config, **change), tmp_path / "run")
+
+
+def test_validation_without_held_out_rows_is_missed_before_a_model_is_built(config, tmp_path, monkeypatch):
+    (tmp_path / "text.txt").write_text("the people of the united states " * 50)
+    data = str(tmp_path / "data")
+    prepare(PrepareConfig(corpus=str(tmp_path / "text.txt"), out=data, tokenizer="text8", length=16, holdout="none"))
+    monkeypatch.setattr(loop, "build_model", None)
+    with pytest.raises(ArcmaskError, match=r"prepared with holdout none, but the run validates every 6 steps"):
+        train(replace(config, data=data), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_plan_says_what_a_run_would_be_and_writes_nothing(config, tmp_path):

@@ -6,7 +6,7 @@ Knows where weights, feedback and tokenizer lie; what they mean is known to `mod
 import json
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import safetensors
 import safetensors.torch
@@ -18,12 +18,12 @@ from arcmask.data import open_tokenizer
 from arcmask.errors import ArcmaskError, unknown_name
 from arcmask.feedback import SoftMask
 from arcmask.files import written_whole
-from arcmask.model import MDLM, MDLMConfig, Wrapped, wrap
+from arcmask.model import MDLM, MDLMConfig, Wrapped, best_device, wrap
 from arcmask.model.denoiser import FEEDBACK_FILE
 from arcmask.model.mdlm import refuse_misfits
 from arcmask.model.wrap import WRAP_FILE
 
-__all__ = ["convert", "load", "newest_checkpoint", "save"]
+__all__ = ["convert", "load", "load_for_use", "newest_checkpoint", "save"]
 
 Weights = Literal["ema", "raw"]
 Dtype = Literal["float32", "bfloat16"]
@@ -64,6 +64,15 @@ def load(source: str | os.PathLike[str], *, weights: Weights = "ema", mask_id: i
     if (path / FEEDBACK_FILE).is_file():
         denoiser.feedback = _feedback(str(path / FEEDBACK_FILE), _read_json(path / FEEDBACK_FILE))
     return denoiser.float() if is_shipped else denoiser
+
+
+def load_for_use(source: str | os.PathLike[str], *, mask_id: int | None = None) -> MDLM | Wrapped:
+    """`load`, and onto this process's GPU if it has one: what the commands do, which have no device to choose."""
+    denoiser, device = load(source, mask_id=mask_id), best_device()
+    if denoiser.feedback is not None:
+        denoiser.feedback.to(device)
+    cast("torch.nn.Module", denoiser).to(device)
+    return denoiser
 
 
 def _feedback(source: str, settings: Any) -> SoftMask:

@@ -11,6 +11,7 @@ import io
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -45,6 +46,9 @@ class _Encoded(NamedTuple):
 
 def prepare(config: PrepareConfig) -> Index:
     """Do the work, or what is left of it; a folder that is complete is left alone. Returns its index."""
+    if int(os.environ.get("RANK", 0)) > 0:  # under torchrun the first rank does the work
+        while not (Path(config.out) / INDEX).is_file():
+            time.sleep(0.2)
     with _os_errors_as_sentences(config):
         job = open_job(config)
         if isinstance(job, Index):

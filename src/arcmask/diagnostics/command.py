@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from arcmask import figures
-from arcmask.checkpoint import load
+from arcmask.checkpoint import load_for_use
 from arcmask.data import Batches, PreparedCorpus, open_prepared, read_index
 from arcmask.diagnostics import drawing
 from arcmask.diagnostics.accuracy import top_accuracy
@@ -207,7 +207,7 @@ def _listed(names: Iterable[str]) -> str:
 
 def _open(config: InspectConfig) -> Any:
     """The model, ready to be asked, in float32 or wider: what is measured here is not the rounding."""
-    denoiser = load(config.checkpoint, mask_id=config.mask_id)
+    denoiser = load_for_use(config.checkpoint, mask_id=config.mask_id)
     denoiser.eval()
     if denoiser.table.dtype in (torch.bfloat16, torch.float16):
         denoiser.float()

@@ -15,7 +15,7 @@ from arcmask.evaluation.config import SMOLLM2
 from arcmask.evaluation.evaluator import END, Evaluator
 from arcmask.evaluation.smollm2 import GGUF_SHA256, fetch_smollm2, without_bars
 from arcmask.files import hash_file
-from arcmask.model import Precision, has_fast_bfloat16
+from arcmask.model import Precision, best_device, has_fast_bfloat16
 
 _CHOICES = f"{SMOLLM2}, the folder of a causal LM, or a hub id such as gpt2-large"
 _PROBE_LENGTH = 8
@@ -29,7 +29,7 @@ def open_evaluator(name: str, *, precision: Precision = "auto") -> Evaluator:
         folder = Path(name) if Path(name).is_dir() else _from_hub(name)
         sha = _hash(folder)
     model, tokenizer = _opened(name, folder)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = best_device()
     model.to(device)
     if precision == "auto":
         precision = "bfloat16" if has_fast_bfloat16(device) else "float32"

@@ -10,6 +10,7 @@ from arcmask.data import open_prepared
 from arcmask.errors import ArcmaskError
 from arcmask.experiment.plan import Plan
 from arcmask.feedback import Gate, SoftMask
+from arcmask.model import best_device
 from arcmask.objective import TwoPass
 from arcmask.training.config import TrainConfig
 
@@ -32,7 +33,7 @@ class Costs:
     def measured(cls, plan: Plan) -> "Costs":
         """From one small batch of made-up tokens through the base, where training would run."""
         config, length = next(iter(plan.arms.values())).train, plan.generation.length
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        device = best_device()
         model = load(plan.base)
         parameters = sum(parameter.numel() for parameter in model.parameters())
         objective = TwoPass(model, SoftMask()).to(device)  # and the model in it

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 import arcmask
-from arcmask.checkpoint import load, newest_checkpoint
+from arcmask.checkpoint import load_for_use, newest_checkpoint
 from arcmask.data import open_prepared, prepare
 from arcmask.diagnostics.command import inspect
 from arcmask.diagnostics.config import InspectConfig
@@ -167,7 +167,7 @@ class Run:
         return Stage(f"train {arm}, seed {seed}: {config.steps} steps", costs.training(config), True, is_done, act)
 
     def _likelihood(self, cell: Path) -> None:
-        found = likelihood(load(str(cell / "train")), self.plan.data, rows=self.plan.likelihood_rows)
+        found = likelihood(load_for_use(str(cell / "train")), self.plan.data, rows=self.plan.likelihood_rows)
         write_whole(cell / LIKELIHOOD, json_bytes(found))
 
     def _generation(self, arm: str, seed: int, budget: int, costs: Costs) -> Iterable[Stage]:
@@ -175,7 +175,7 @@ class Run:
         config = self.plan.sample(self.cell(arm, seed) / "train", seed, budget, cell / SAMPLES)
         what = f"{how.samples} samples of {arm}, seed {seed}, {budget} steps"
         sampled = lambda: _lines(cell / SAMPLES) >= how.samples  # noqa: E731
-        yield Stage(what, costs.sampling(budget), True, sampled, lambda: sample(config, load))
+        yield Stage(what, costs.sampling(budget), True, sampled, lambda: sample(config, load_for_use))
         yield Stage(
             f"scores of {what}", costs.scoring(), False, (cell / SCORES).exists, lambda: self._score(cell, seed)
         )

@@ -1,7 +1,7 @@
 """Denoisers: the Diffusion Transformer, adapters for other models, and what both take as input."""
 
 from arcmask.model.config import SIZES, MDLMConfig, size_config
-from arcmask.model.denoiser import Denoiser, Precision, autocast, has_fast_bfloat16
+from arcmask.model.denoiser import Denoiser, Precision, autocast, best_device, has_fast_bfloat16
 from arcmask.model.inputs import Distribution, Embedded, Mixture, ModelInput, TokenIds, embed
 from arcmask.model.mdlm import MDLM
 from arcmask.model.wrap import Wrapped, wrap
@@ -19,6 +19,7 @@ __all__ = [
     "TokenIds",
     "Wrapped",
     "autocast",
+    "best_device",
     "embed",
     "has_fast_bfloat16",
     "size_config",

@@ -5,6 +5,7 @@ so that whoever needs the logits of a few positions pays for those alone.
 """
 
 import json
+import os
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -77,6 +78,13 @@ class Companions:
             object.__setattr__(self, name, value)
         else:
             super().__setattr__(name, value)
+
+
+def best_device() -> torch.device:
+    """This process's GPU, which under torchrun is the one of its local rank; without one, the processor."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
 
 
 def has_fast_bfloat16(device: torch.device | str) -> bool:

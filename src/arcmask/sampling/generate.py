@@ -118,9 +118,9 @@ def find_feedback(denoiser: Any, feedback: "SoftMask | str | None") -> SoftMask 
             feedback = SoftMask(feedback, trained.top_k, trained.karcher_steps, trained.confidence)
     if feedback is None or feedback.operator == "none":
         return None
-    if trained is None:
+    if trained is None or trained.operator == "none":
         warnings.warn("the model was not trained with feedback; it is fed back all the same", stacklevel=3)
-    return feedback
+    return feedback.to(denoiser.table.device)
 
 
 def start_tokens(denoiser: Denoiser, prompt: Prompt | Sequence[Prompt] | None, length: int | None, num: int) -> Tensor:

@@ -5,7 +5,7 @@ import os
 import shutil
 from pathlib import Path
 
-from arcmask.data import open_prepared
+from arcmask.data import open_prepared, read_index
 from arcmask.errors import ArcmaskError, unknown_name
 from arcmask.feedback import find_operator
 from arcmask.model import SIZES
@@ -28,6 +28,11 @@ def check_before_loading(config: TrainConfig, run: Path, *, write: bool = True) 
             f"a rank's {share} sequences cannot be cut evenly into micro-batches of {config.micro_batch}"
         )
     corpus = open_prepared(config.data, "train")
+    if config.validate_every and config.validation_rows and read_index(config.data).splits["validation"].rows == 0:
+        raise ArcmaskError(
+            f"{config.data!r} was prepared with holdout none, but the run validates every {config.validate_every} "
+            "steps; give --validate_every 0"
+        )
     if config.init.startswith("new:"):
         size = config.init.removeprefix("new:")
         if size not in SIZES:

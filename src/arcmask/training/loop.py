@@ -222,10 +222,10 @@ class Trainer:
 
     def _validate(self) -> dict[str, float]:
         """Perplexity with and without feedback, on averaged weights."""
+        if self.config.validation_rows == 0:
+            return {}
         corpus = open_prepared(self.config.data, "validation")
         rows = min(self.config.validation_rows, len(corpus))
-        if rows == 0:
-            return {}
         found: dict[str, float] = {}
         self.average.swap(self.trained)
         self.objective.eval()

@@ -8,7 +8,7 @@ import torch
 
 from arcmask.data import open_prepared
 from arcmask.feedback import Gate
-from arcmask.model import autocast
+from arcmask.model import autocast, best_device
 from arcmask.objective import TwoPass
 from arcmask.training.checks import check_before_loading
 from arcmask.training.config import TrainConfig
@@ -21,17 +21,21 @@ def plan(config: TrainConfig, run: Path) -> str:
     corpus = open_prepared(config.data, "train")
     model = build_model(config, corpus.vocab_size, corpus.length)
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    objective = TwoPass(model, build_feedback(config)).train()
+    device = best_device()
+    objective = TwoPass(model, build_feedback(config)).to(device).train()
     count = min(config.micro_batch, config.batch_size)
     draw = Gate(probability=1.0).draw(0, 0, count, corpus.length)
-    rows = corpus.rows(range(count))
+    rows, times, masked = (x.to(device) for x in (corpus.rows(range(count)), draw.time.float(), draw.masked))
     seconds = []
     for feedback in (False, True):
         began = time.monotonic()
-        with autocast(config.precision, "cpu"):
-            objective(rows, draw.time.float(), draw.masked, feedback=feedback).loss.backward()
+        with autocast(config.precision, device):
+            loss = objective(rows, times, masked, feedback=feedback).loss
+        loss.backward()
+        loss.item()  # a GPU answers when it is done
         seconds.append(time.monotonic() - began)
         objective.zero_grad()
+    where = f"this machine's processor ({torch.get_num_threads()} threads)" if device.type == "cpu" else "this GPU"
     world = int(os.environ.get("WORLD_SIZE", 1))
     share = config.gate_probability if config.operator != "none" else 0.0
     step = (seconds[0] * (1 - share) + seconds[1] * share) * config.batch_size / count / world
@@ -43,7 +47,6 @@ def plan(config: TrainConfig, run: Path) -> str:
             f"{tokens:,} in all: {config.steps * config.batch_size / len(corpus):.2f} epochs of {len(corpus):,} rows",
             f"memory for weights, gradients, averages and moments {state / 1e9:.2f} GB; a checkpoint takes as much, "
             f"{config.keep} are kept in {run}",
-            f"about {step:.1f} s a step on this machine's processor ({torch.get_num_threads()} threads), "
-            f"{step * config.steps / 3600:.1f} hours in all",
+            f"about {step:.1f} s a step on {where}, {step * config.steps / 3600:.1f} hours in all",
         ]
     )
