@@ -20,7 +20,7 @@ class InspectConfig:
         out: The folder to write. By default inspect/NAME, with the checkpoint's name.
         only: Some of norms,angles,training,paths,sphere,confidence,karcher,accuracy,cost, and an error if they cannot
             be had. By default all that can.
-        tokens: Tokens of text that are masked at each time, rounded up to whole rows.
+        tokens: Tokens of text that are looked at, rounded up to whole rows; a share t of them is masked at each time t.
         seed: Of the rows that are looked at, and of what is masked in them.
         mask_id: The id of the mask, for a checkpoint that does not say.
     """
