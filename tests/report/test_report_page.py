@@ -1,5 +1,6 @@
 """The page: it holds all it needs, escapes what it is given, says what is missing, and refuses what is no run."""
 
+import io
 import json
 import os
 import re
@@ -176,6 +177,15 @@ def test_several_runs_have_a_chapter_each_and_arms_are_compared_where_they_may_b
     assert row["made-up"]["n"] == len(SEEDS)
     assert row["alike"]["n"] == 2
     assert "longer" not in row
+
+
+def test_eighty_columns_are_enough_for_the_committed_experiment():
+    folder = Path(__file__).parents[2] / "docs" / "results" / "quickstart-long"
+    console = rich.console.Console(width=80, file=io.StringIO())
+    console.print(terminal_table(folder))
+    said = console.file.getvalue()
+    assert "5026.7 \u00b1341.8" in said
+    assert "\u2026" not in said, "something was cut off"
 
 
 def test_the_terminal_shows_means_differences_and_what_is_missing(experiment_folder, tmp_path):

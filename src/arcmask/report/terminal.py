@@ -1,5 +1,6 @@
 """What `arcmask reproduce` prints at its end: means with intervals, and the paired differences, in 80 columns."""
 
+import re
 from pathlib import Path
 
 from rich import box
@@ -108,4 +109,7 @@ def _table(title: str) -> Table:
 
 
 def _tight(text: str) -> str:
+    """With no room after the sign, and one decimal beside thousands: 80 columns are few."""
+    if re.search(r"\d{4}\.", text):
+        text = re.sub(r"\d+\.\d+", lambda number: f"{float(number[0]):.1f}", text)
     return text.replace(" \u00b1 ", " \u00b1")
