@@ -2,7 +2,8 @@
 
 import torch
 
-from arcmask.model import MDLM, Precision, autocast, has_fast_bfloat16
+from arcmask.model import MDLM, autocast, has_fast_bfloat16
+from arcmask.settings import Precision
 from benchmarks.measure import Work, fastest, peak_extra_bytes, table, use_threads
 
 LENGTH, VOCABULARY = 1024, 50258

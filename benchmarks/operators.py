@@ -1,10 +1,13 @@
 """Operators and candidate extraction at the released model's sizes, against the plain implementation."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from arcmask.candidates import top_candidates
-from arcmask.feedback import OPERATORS, Operator
+from arcmask.feedback import OPERATORS
+from arcmask.feedback.registry import Function
 from benchmarks.measure import Work, fastest, peak_extra_bytes, table, use_threads
 from benchmarks.plain import literal_spherical, plain_candidates
 
@@ -21,7 +24,7 @@ def inputs(m: int) -> Inputs:
     return mask.requires_grad_(), candidates.requires_grad_(), probs.requires_grad_(), weight.requires_grad_()
 
 
-def forward(operator: Operator, tensors: Inputs) -> Work:
+def forward(operator: Function, tensors: Inputs) -> Work:
     """The operator alone."""
 
     def work() -> Tensor:
@@ -31,7 +34,7 @@ def forward(operator: Operator, tensors: Inputs) -> Work:
     return work
 
 
-def forward_backward(operator: Operator, tensors: Inputs) -> Work:
+def forward_backward(operator: Function, tensors: Inputs) -> Work:
     """The operator and the gradients of all its inputs."""
     gradient = torch.ones(tensors[1].shape[0], D)
 
@@ -58,7 +61,9 @@ def run(repeats: int = 100) -> None:
     ]
     print(f"\n{table(rows, (f'(M, V) = ({M}, {V})', 'ms', 'plain / it', 'peak extra MB'))}")
 
-    operators = {name: OPERATORS[name] for name in sorted(OPERATORS) if name != "none"}
+    operators: dict[str, Callable[..., Tensor]] = {
+        name: OPERATORS[name] for name in sorted(OPERATORS) if name != "none"
+    }
     operators |= {
         "spherical, torch.compile": torch.compile(OPERATORS["spherical"]),
         "literal Algorithm 2": literal_spherical,

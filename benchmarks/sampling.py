@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from arcmask.feedback import SoftMask
-from arcmask.model import MDLM, Precision, autocast, has_fast_bfloat16
+from arcmask.model import MDLM, autocast, has_fast_bfloat16
 from arcmask.sampling.draws import Draws
 from arcmask.sampling.filters import Filter
 from arcmask.sampling.loop import Sampler
 from arcmask.sampling.rules import Ancestral
+from arcmask.settings import Precision
 from benchmarks.measure import peak_extra_bytes, table, use_threads
 from benchmarks.plain import PlainSampler
 
@@ -39,7 +40,7 @@ class Timed:
         return self.model.mask_id
 
     @property
-    def max_length(self) -> int:
+    def max_length(self) -> int | None:
         return self.model.max_length
 
     @property

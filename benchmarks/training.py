@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from arcmask.feedback import SoftMask
-from arcmask.model import MDLM, Precision, autocast, has_fast_bfloat16
+from arcmask.model import MDLM, autocast, has_fast_bfloat16
 from arcmask.objective import TwoPass
+from arcmask.settings import Precision
 from benchmarks.measure import peak_extra_bytes, table, use_threads
 from benchmarks.plain import literal_spherical, plain_candidates
 

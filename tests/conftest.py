@@ -1,5 +1,10 @@
 """Fixtures that every test may use. `operator_name` lists all operators: shared invariants run over each."""
 
+import os
+
+# Some virtual machines announce AMX and kill the process that runs it; set before torch first multiplies.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
 import pytest
 import torch
 from hypothesis import settings

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from arcmask.training.config import TrainConfig
+from arcmask.settings.train import TrainConfig
 
 STEPS, LENGTH, SAMPLES = 60, 128, 6
 SEEDS, BUDGETS = (1, 2, 3), (16, 32, 64)

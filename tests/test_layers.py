@@ -8,14 +8,17 @@ import arcmask
 ROOT = Path(arcmask.__file__).parent
 LAYERS = [
     {"errors"},
-    {"files", "late", "progress"},
-    {"figures"},
+    {"files", "progress", "settings"},
+    {"run_folder"},
     {"sphere", "schedule", "candidates"},
-    {"feedback", "model", "data"},
+    {"feedback"},
+    {"model", "data", "figures"},
     {"objective", "sampling", "checkpoint"},
-    {"training", "evaluation", "diagnostics"},
+    {"training", "evaluation"},
+    {"diagnostics"},
     {"experiment", "report"},
     {"recipes"},
+    {"commands"},
     {"cli"},
     {"__main__"},
 ]

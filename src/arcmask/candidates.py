@@ -1,12 +1,13 @@
-"""What is kept of a prediction: the top-k ids, their probabilities, and the entropy of the whole distribution.
+"""Candidates: the top-k ids of a prediction, their probabilities, and the entropy of the whole distribution.
 
-Knows logits, not models. Rows are read once, in blocks that stay in the processor's cache, so that beside the logits
-themselves nothing of size (M, V) ever exists. Nothing here carries a gradient: a prediction that is fed back is data.
+Knows logits, not models. Rows are read once, in blocks that stay in the processor's cache, so nothing of size (M, V)
+exists beside the logits. Nothing here carries a gradient: a prediction that is fed back is data.
 
 Shapes: M rows (masked positions), V vocabulary, K candidates.
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -24,22 +25,42 @@ _LOG2_E = math.log2(math.e)
 
 @dataclass(frozen=True)
 class Candidates:
-    """The top-k of each row: ids (M, K) by falling probability, probs (M, K) that sum to one, entropy (M,) in nats."""
+    """The top-k predictions of each row, and the entropy of the whole distribution."""
 
-    ids: Tensor
-    probs: Tensor
-    entropy: Tensor
+    ids: Tensor  # (M, K), by falling probability
+    probs: Tensor  # (M, K), which sum to one
+    entropy: Tensor  # (M,), in nats
 
     def __len__(self) -> int:
         return self.ids.shape[0]
 
+    def __getitem__(self, rows: Tensor) -> "Candidates":
+        """Return the candidates of some rows, given by index or mask."""
+        return Candidates(self.ids[rows], self.probs[rows], self.entropy[rows])
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> "Candidates":
+        """Return the candidates on a device, their probabilities and entropies in a dtype."""
+        return Candidates(self.ids.to(device), self.probs.to(device, dtype), self.entropy.to(device, dtype))
+
+    @staticmethod
+    def join(parts: "Iterable[Candidates]") -> "Candidates":
+        """Concatenate the rows of several candidates."""
+        ids, probs, entropy = zip(*((part.ids, part.probs, part.entropy) for part in parts), strict=True)
+        return Candidates(torch.cat(ids), torch.cat(probs), torch.cat(entropy))
+
 
 @torch.no_grad()
 def top_candidates(logits: Tensor, k: int, *, rows: Tensor | None = None, exclude: int | None = None) -> Candidates:
-    """(N, V) -> the candidates of every row, or of the M `rows` (indices) that are asked for.
+    """Return the top-k candidates of logits (N, V), for every row or for the M rows with the indices `rows`.
 
-    `exclude` is an id that gets no probability (the mask's own, which a denoiser must never predict). Logits may be
-    -inf; entropy and probabilities are computed in float32, or in float64 for float64 logits.
+    `exclude` is an id that gets no probability: the mask's own, which a denoiser must never predict. Logits may be
+    -inf. Entropy and probabilities are computed in float32, or in float64 for float64 logits.
+
+    >>> import torch
+    >>> from arcmask.candidates import top_candidates
+    >>> candidates = top_candidates(torch.tensor([[0.0, 2.0, 1.0]]), k=2)
+    >>> candidates.ids, candidates.probs
+    (tensor([[1, 2]]), tensor([[0.7311, 0.2689]]))
     """
     if logits.ndim != 2:
         raise ArcmaskError(f"logits must have the shape (M, V), but they have {tuple(logits.shape)}")
@@ -69,7 +90,7 @@ def top_candidates(logits: Tensor, k: int, *, rows: Tensor | None = None, exclud
 
 
 def _top_k(block: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Exact top-k of each row, by way of the maxima of its chunks."""
+    """Return the exact top-k of each row, found through the maxima of its chunks."""
     height, vocabulary = block.shape
     chunks = vocabulary // _CHUNK
     if chunks < 2 * k:
@@ -86,7 +107,7 @@ def _top_k(block: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _entropy(block: Tensor, largest: Tensor, powers: Tensor) -> Tensor:
-    """Entropy of each row's softmax, log Z - sum(x exp(x)) / Z with x = logit - max; `block` is overwritten."""
+    """Return the entropy of each row's softmax, log Z - sum(x exp(x)) / Z with x = logit - max; overwrite `block`."""
     # In powers of two, whose vector code is about twice as fast.
     in_bits = block.sub_(largest).mul_(_LOG2_E)
     torch.exp2(in_bits, out=powers)

@@ -6,13 +6,14 @@ global state alone.
 
 import io
 import os
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from arcmask.errors import ArcmaskError
+from arcmask.feedback import OPERATORS
+from arcmask.feedback.registry import default_colour
 from arcmask.files import json_bytes, write_whole
 
 try:
@@ -25,7 +26,6 @@ except ModuleNotFoundError:
     raise ArcmaskError("figures need matplotlib: pip install 'arcmask[report]'") from None
 
 __all__ = [
-    "COLOURS",
     "GRID",
     "INK",
     "MASK",
@@ -44,15 +44,6 @@ DPI = 150
 INK, MUTED, GRID = "#253237", "#5c6b73", "#dfe4e7"
 MASK = "#b23a48"  # where the mask itself stands
 START = "#8e5ea2"  # how something was before training
-# One colour for each operator, in every figure: the chord warm, the arcs blue, what lies between green.
-COLOURS = {
-    "none": "#8a9399",
-    "linear": "#e07b28",
-    "renormalized": "#2e9e77",
-    "spherical": "#1f6fb2",
-    "spherical-euclidean": "#7bb8e0",
-}
-_OTHERS = ("#c26a9a", "#b5a52a", "#a0522d", "#4b4e8f")
 _STYLE: Any = {
     "axes.axisbelow": True,
     "axes.edgecolor": MUTED,
@@ -60,7 +51,7 @@ _STYLE: Any = {
     "axes.labelcolor": INK,
     "axes.labelsize": 10,
     "axes.linewidth": 0.8,
-    "axes.prop_cycle": cycler(color=list(COLOURS.values())[1:] + list(_OTHERS)),
+    "axes.prop_cycle": cycler(color=[record.colour for name, record in OPERATORS.items() if name != "none"]),
     "axes.spines.right": False,
     "axes.spines.top": False,
     "axes.titlecolor": INK,
@@ -110,11 +101,8 @@ def panels(width: float, height: float, columns: int, **arrangement: Any) -> tup
 
 
 def colour(name: str) -> str:
-    """The colour of an arm: that of the operator its name begins with, or one of its own that never changes."""
-    known = [operator for operator in COLOURS if name.startswith(operator)]
-    if known:
-        return COLOURS[max(known, key=len)]
-    return _OTHERS[zlib.crc32(name.encode()) % len(_OTHERS)]
+    """Return the colour of an operator, or of an operator from outside the package that is only known by its name."""
+    return OPERATORS[name].colour if name in OPERATORS else default_colour(name)
 
 
 def save(made: Figure, path: str | os.PathLike[str], data: Mapping[str, Any]) -> None:

@@ -1,194 +1,184 @@
 """The training objective: MDLM's loss with one pass or, with feedback, two; and the likelihood bound.
 
 One module's forward does all of it, since that is what DDP hooks. The draft pass runs without gradient and is reduced
-to candidates at once. Logits and loss exist for masked rows only, a chunk at a time: a chunk's gradients are taken as
-soon as its loss is known, and its logits die with it. Whatever is worth logging comes back in a record.
+to candidates at once. Logits and losses are computed for masked rows only, one chunk at a time, and the logits of a
+chunk are freed before the next chunk. What is worth logging is in the record that is returned.
 
 Shapes: B sequences, L positions, V vocabulary, H hidden width, M masked positions, K candidates.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from arcmask import schedule
 from arcmask.candidates import Candidates, top_candidates
 from arcmask.feedback import Feedback, Gate, SoftMask
 from arcmask.model import Denoiser
 
-# Logits that exist at a time.
-CHUNK = 1 << 22
-# With a plain linear head one copy of them is enough, and fewer products into the head's gradient are faster.
-LINEAR_CHUNKS = 2
-# Numbers that stay in the cache from one operation to the next.
-BLOCK = 1 << 18
+CHUNK = 1 << 22  # logits per chunk
+LINEAR_CHUNKS = 2  # with a linear head one copy of the logits is enough, and larger products are faster
+BLOCK = 1 << 18  # numbers that stay in the cache from one operation to the next
 
 
 @dataclass(frozen=True)
 class Objective:
-    """What a batch gave."""
+    """The loss of a batch, and what led to it."""
 
-    loss: Tensor  # the sum over the batch of the weighted losses; divided by B * L it is the bound in nats a token
-    per_sequence: Tensor  # (B,) the same, apart and without gradient
+    loss: Tensor  # the weighted losses, summed over the batch; divided by B * L it is the bound in nats per token
+    per_sequence: Tensor  # (B,) the same for each sequence, without gradient
     masked: int  # M
     feedback: Feedback | None  # None if there was one pass
 
 
 class TwoPass(nn.Module):
-    """Rows of tokens and their noise -> the loss, with the denoiser's own prediction fed back if the step says so.
+    """The loss of a batch, with the denoiser's own prediction fed back if the step uses feedback.
 
-    Without feedback, or with the operator `none`, there is one pass. The confidence scalars then take part with a zero,
-    so that every parameter has a gradient in every step and DDP need not search for those that have none.
+    Without feedback, or with the operator `none`, there is one pass. The confidence scalars then enter with a factor of
+    zero, so that every parameter has a gradient in every step and DDP need not search for unused ones.
+
+    `forward` takes clean rows (B, L), times (B,), the masked positions (B, L) and whether to use feedback.
+
+    >>> import torch
+    >>> import arcmask
+    >>> from arcmask.feedback import SoftMask
+    >>> objective = arcmask.objective.TwoPass(arcmask.load("sotu-tiny"), SoftMask("spherical"))
+    >>> rows = torch.zeros(1, 8, dtype=torch.long)
+    >>> result = objective(rows, torch.tensor([0.5]), torch.arange(8).reshape(1, 8) < 4, feedback=True)
+    >>> result.masked, result.loss.shape
+    (4, torch.Size([]))
     """
 
     def __init__(self, denoiser: Denoiser, feedback: SoftMask | None, chunk: int = CHUNK) -> None:
         super().__init__()
-        self.denoiser = cast("nn.Module", denoiser)
+        self.denoiser: Denoiser = denoiser
         self.feedback = feedback
         self.chunk = chunk
-        self._output_names: list[str] | None = None  # found in the first step
 
     def forward(self, rows: Tensor, time: Tensor, masked: Tensor, feedback: bool) -> Objective:
-        """Clean rows (B, L), times (B,), where they are masked (B, L), and the gate's decision."""
-        denoiser = cast("Denoiser", self.denoiser)
+        """Return the loss of clean rows (B, L) at times (B,), masked where `masked` (B, L) says."""
+        denoiser = self.denoiser
         tokens = rows.masked_fill(masked, denoiser.mask_id)
-        given: Feedback | None = None
+        record: Feedback | None = None
         if feedback and self.feedback is not None and self.feedback.operator != "none":
-            candidates = self._draft(tokens, masked)
-            given = self.feedback.blend(tokens, candidates, denoiser.table, denoiser.mask_id)
-            embeddings = given.embeddings
+            candidates = self._draft(tokens, masked, self.feedback.top_k)
+            record = self.feedback.blend(tokens, candidates, denoiser.table, denoiser.mask_id)
+            embeddings = record.embeddings
         else:
             embeddings = functional.embedding(tokens, denoiser.table)
         hidden = denoiser.hidden(embeddings)
         alpha, slope = schedule.linear(time)
         weights = (-slope / (1 - alpha)).to(hidden.dtype).unsqueeze(1).expand_as(rows)[masked]
         losses = self._losses(hidden[masked], rows[masked], weights)
-        if given is None and self.feedback is not None:
+        if record is None and self.feedback is not None:
             losses = losses + 0.0 * sum(parameter.sum() for parameter in self.feedback.parameters())
         sequence = masked.nonzero()[:, 0]
-        apart = losses.new_zeros(len(rows)).index_add_(0, sequence, losses.detach())
-        return Objective(loss=losses.sum(), per_sequence=apart, masked=len(sequence), feedback=given)
+        per_sequence = losses.new_zeros(len(rows)).index_add_(0, sequence, losses.detach())
+        return Objective(loss=losses.sum(), per_sequence=per_sequence, masked=len(sequence), feedback=record)
 
     @torch.no_grad()
-    def _draft(self, tokens: Tensor, masked: Tensor) -> Candidates:
-        """The first pass, reduced to what is fed back."""
-        denoiser, feedback = cast("Denoiser", self.denoiser), cast("SoftMask", self.feedback)
+    def _draft(self, tokens: Tensor, masked: Tensor, top_k: int) -> Candidates:
+        """Run the draft pass and reduce it to candidates."""
+        denoiser = self.denoiser
         hidden = denoiser.hidden(functional.embedding(tokens, denoiser.table))[masked]
         parts = [
-            top_candidates(denoiser.logits(hidden[part]), feedback.top_k, exclude=denoiser.mask_id)
-            for part in self._parts(len(hidden))
+            top_candidates(denoiser.logits(hidden[part]), top_k, exclude=denoiser.mask_id)
+            for part in self._parts(len(hidden)) or [slice(0)]
         ]
-        if not parts:
-            return top_candidates(denoiser.logits(hidden), feedback.top_k, exclude=denoiser.mask_id)
-        return Candidates(
-            ids=torch.cat([part.ids for part in parts]),
-            probs=torch.cat([part.probs for part in parts]),
-            entropy=torch.cat([part.entropy for part in parts]),
-        )
+        return Candidates.join(parts)
 
     def _losses(self, rows: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-        """(M, H), (M,), (M,) -> the weighted cross-entropies (M,)."""
-        if torch.is_grad_enabled():
-            if self._output_names is None:
-                self._output_names = _output_names(cast("Denoiser", self.denoiser), rows[:1].detach())
-            parameters = [self.denoiser.get_parameter(name) for name in self._output_names]
-            if isinstance(getattr(self.denoiser, "linear_head", None), nn.Linear):
-                return _LinearLoss.apply(self, rows, targets, weights, *parameters)  # type: ignore[no-untyped-call]
-            return _ChunkedLoss.apply(self, rows, targets, weights, *parameters)  # type: ignore[no-untyped-call]
-        parts = [self.part_losses(rows[part], targets[part], weights[part]) for part in self._parts(len(rows))]
-        return torch.cat(parts) if parts else weights.new_zeros(0, dtype=torch.float32)
+        """Return the weighted cross-entropies (M,) of rows (M, H).
 
-    def part_losses(self, rows: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-        """The same for one chunk, with gradient; SUBS: the mask is never predicted."""
-        denoiser = cast("Denoiser", self.denoiser)
-        logits = denoiser.logits(rows)
+        A head that is one linear layer has a path of its own; for any other, the logits of a chunk are computed again
+        in the backward pass.
+        """
+        head = getattr(self.denoiser, "linear_head", None)
+        if isinstance(head, nn.Linear) and torch.is_grad_enabled():
+            return _LinearLoss.apply(self, rows, targets, weights, head.weight, head.bias)  # type: ignore[no-untyped-call]
+        parts = [
+            checkpoint(
+                self._part_losses,
+                rows[part],
+                targets[part],
+                weights[part],
+                use_reentrant=False,
+                preserve_rng_state=False,
+            )
+            for part in self._parts(len(rows))
+        ]
+        return torch.cat(parts) if parts else 0.0 * rows.sum(-1)
+
+    def _part_losses(self, rows: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+        return weights * functional.cross_entropy(self.masked_logits(rows), targets, reduction="none")
+
+    def masked_logits(self, rows: Tensor) -> Tensor:
+        """Return logits (M, V) in float32 or better. By SUBS the mask is never predicted."""
+        logits = self.denoiser.logits(rows)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        logits[:, denoiser.mask_id] = -torch.inf
-        return weights * functional.cross_entropy(logits, targets, reduction="none")
+        logits[:, self.denoiser.mask_id] = -torch.inf
+        return logits
 
-    def _parts(self, count: int, chunks: int = 1) -> Iterator[slice]:
-        return _slices(count, chunks * self.chunk // cast("Denoiser", self.denoiser).table.shape[0])
+    def _parts(self, count: int, chunks: int = 1) -> list[slice]:
+        return _slices(count, chunks * self.chunk // self.denoiser.table.shape[0])
 
 
-def _slices(count: int, height: int) -> Iterator[slice]:
+def _slices(count: int, height: int) -> list[slice]:
     height = max(1, height)
-    return (slice(start, min(start + height, count)) for start in range(0, count, height))
+    return [slice(start, min(start + height, count)) for start in range(0, count, height)]
 
 
-class _ChunkedLoss(torch.autograd.Function):
-    """Weighted cross-entropies whose gradients are taken chunk by chunk, in the forward pass.
+class _LinearLoss(torch.autograd.Function):
+    """Weighted cross-entropies of logits that are one linear layer of the rows.
 
-    Only their sum can be differentiated: all of them must get the same gradient, as they do from a sum.
+    The gradients are taken chunk by chunk in the forward pass, where the logits become their own gradient in place.
+    Only the sum of the losses can be differentiated: all of them must receive the same gradient.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, objective: TwoPass, rows: Tensor, targets: Tensor, weights: Tensor, *parameters: Tensor
+        ctx: Any,
+        objective: TwoPass,
+        rows: Tensor,
+        targets: Tensor,
+        weights: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
     ) -> Tensor:
-        wanted = [parameter for parameter in parameters if parameter.requires_grad]
-        row_gradients = torch.zeros_like(rows)
-        gradients: list[Tensor] = []
+        row_gradients = torch.empty_like(rows)
+        gradients = [
+            torch.zeros_like(parameter) if parameter is not None and parameter.requires_grad else None
+            for parameter in (weight, bias)
+        ]
         losses = []
-        for part in objective._parts(len(rows)):
-            with torch.enable_grad():
-                chunk = rows[part].detach().requires_grad_()
-                loss = objective.part_losses(chunk, targets[part], weights[part])
-                first, *rest = torch.autograd.grad(loss.sum(), [chunk, *wanted])
-            row_gradients[part] = first
-            for gradient, more in zip(gradients, rest, strict=False):
-                gradient += more
-            gradients = gradients or list(rest)
-            losses.append(loss.detach())
-        gradients = gradients or [torch.zeros_like(parameter) for parameter in wanted]
-        ctx.wanted = [parameter.requires_grad for parameter in parameters]
+        for part in objective._parts(len(rows), LINEAR_CHUNKS):
+            logits = objective.masked_logits(rows[part])
+            losses.append(weights[part] * _differentiate(logits, targets[part], weights[part]))
+            row_gradients[part] = logits.to(rows.dtype) @ weight.to(rows.dtype)
+            if gradients[0] is not None:
+                _add_product(gradients[0], logits, rows[part])
+            if gradients[1] is not None:
+                gradients[1] += logits.sum(0)
+            del logits  # before the next chunk's exist
         ctx.save_for_backward(row_gradients, *gradients)
         return torch.cat(losses) if losses else rows.new_zeros(0, dtype=torch.promote_types(rows.dtype, torch.float32))
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        row_gradients, *gradients = ctx.saved_tensors
         scale = gradient[0] if len(gradient) else gradient.new_zeros(())
-        waiting = iter(gradients)
-        # In place: these were made for this moment, and one of them is as large as the vocabulary.
-        by_parameter = [next(waiting).mul_(scale) if wanted else None for wanted in ctx.wanted]
-        return None, row_gradients.mul_(scale), None, None, *by_parameter
-
-
-class _LinearLoss(_ChunkedLoss):
-    """The same for logits that are one linear layer of the rows: they become their own gradient, in place."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, objective: TwoPass, rows: Tensor, targets: Tensor, weights: Tensor, *parameters: Tensor
-    ) -> Tensor:
-        denoiser = cast("Denoiser", objective.denoiser)
-        head = cast("nn.Linear", objective.denoiser.linear_head)
-        row_gradients = torch.empty_like(rows)
-        gradients = [torch.zeros_like(parameter) if parameter.requires_grad else None for parameter in parameters]
-        losses = []
-        for part in objective._parts(len(rows), LINEAR_CHUNKS):
-            logits = denoiser.logits(rows[part])
-            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-            logits[:, denoiser.mask_id] = -torch.inf
-            losses.append(weights[part] * _differentiate(logits, targets[part], weights[part]))
-            row_gradients[part] = logits.to(rows.dtype) @ head.weight.to(rows.dtype)
-            for parameter, gradient in zip(parameters, gradients, strict=True):
-                if gradient is not None and parameter is head.bias:
-                    gradient += logits.sum(0)
-                elif gradient is not None:
-                    _add_product(gradient, logits, rows[part])
-            del logits  # before the next chunk's exist
-        ctx.wanted = [parameter.requires_grad for parameter in parameters]
-        ctx.save_for_backward(row_gradients, *(gradient for gradient in gradients if gradient is not None))
-        return torch.cat(losses) if losses else rows.new_zeros(0, dtype=torch.promote_types(rows.dtype, torch.float32))
+        # In place: these tensors were made for this moment, and one of them is as large as the vocabulary.
+        rows, weight, bias = (None if saved is None else saved.mul_(scale) for saved in ctx.saved_tensors)
+        return None, rows, None, None, weight, bias
 
 
 def _differentiate(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-    """Cross-entropies (M,); the logits (M, V) are replaced by the gradient of the weighted sum of them."""
+    """Return the cross-entropies (M,), and replace the logits (M, V) by the gradient of their weighted sum."""
     losses = []
     for block in _slices(len(logits), BLOCK // logits.shape[1]):
         rows, target, weight = logits[block], targets[block].unsqueeze(1), weights[block].unsqueeze(1).to(logits.dtype)
@@ -202,31 +192,16 @@ def _differentiate(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
 
 
 def _add_product(gradient: Tensor, logits: Tensor, rows: Tensor) -> None:
-    """gradient (V, H) += logits' rows; without a table of that size in between where the types allow it."""
+    """Add logits^T rows to gradient (V, H), without a temporary table of that size where the dtypes allow it."""
     if gradient.dtype == logits.dtype == rows.dtype and not torch.is_autocast_enabled(rows.device.type):
         gradient.addmm_(logits.T, rows)
     else:
         gradient += logits.to(rows.dtype).T @ rows
 
 
-def _output_names(denoiser: Denoiser, rows: Tensor) -> list[str]:
-    """The parameters that the logits of rows depend on directly: those of the output layer."""
-    names, parameters = zip(*cast("nn.Module", denoiser).named_parameters(), strict=True)
-    was = [parameter.requires_grad for parameter in parameters]
-    for parameter in parameters:
-        parameter.requires_grad_(True)
-    try:
-        with torch.enable_grad():
-            found = torch.autograd.grad(denoiser.logits(rows).sum(), parameters, allow_unused=True)
-    finally:
-        for parameter, wanted in zip(parameters, was, strict=True):
-            parameter.requires_grad_(wanted)
-    return [name for name, gradient in zip(names, found, strict=True) if gradient is not None]
-
-
 @dataclass(frozen=True)
 class Bound:
-    """The likelihood bound over a set of rows: nats a token, its standard error, and how it was found."""
+    """The likelihood bound over a set of rows, in nats per token, with its standard error."""
 
     nats: float
     standard_error: float
@@ -235,26 +210,36 @@ class Bound:
 
     @property
     def perplexity(self) -> float:
-        """exp(nats a token)."""
-        return float(torch.tensor(self.nats, dtype=torch.float64).exp())
+        """exp(nats per token)."""
+        return math.exp(min(self.nats, 700.0))
 
     def bits_per_byte(self, text_bytes_per_token: float) -> float:
-        """The same in bits for each byte of the text that the tokens stand for."""
-        return self.nats / float(torch.log(torch.tensor(2.0, dtype=torch.float64))) / text_bytes_per_token
+        """Return the bound in bits per byte of the text that the tokens stand for."""
+        return self.nats / math.log(2) / text_bytes_per_token
 
 
 @torch.no_grad()
 def likelihood_bound(
     objective: TwoPass,
-    rows: Iterator[Tensor] | list[Tensor],
+    rows: Iterable[Tensor],
     *,
     feedback: bool,
     seed: int = 0,
     least_time: float = 1e-3,
 ) -> Bound:
-    """The bound on batches of rows; times are antithetic within a batch and drawn from (seed, its number)."""
+    """Return the likelihood bound on batches of rows (B, L), with or without feedback.
+
+    Times are antithetic within a batch, and drawn from the seed and the batch's number.
+
+    >>> import arcmask
+    >>> from arcmask.feedback import SoftMask
+    >>> objective = arcmask.objective.TwoPass(arcmask.load("sotu-tiny"), SoftMask())
+    >>> rows = torch.zeros(2, 16, dtype=torch.long)
+    >>> arcmask.objective.likelihood_bound(objective, [rows], feedback=False).tokens
+    32
+    """
     gate = Gate(probability=0.0, least_time=least_time)
-    device = cast("Denoiser", objective.denoiser).table.device
+    device = objective.denoiser.table.device
     was_training = objective.training
     objective.eval()
     sums = []
@@ -262,10 +247,10 @@ def likelihood_bound(
     try:
         for number, batch in enumerate(rows):
             draw = gate.draw(seed, number, *batch.shape)
-            found = objective(
+            result = objective(
                 batch.to(device), draw.time.to(device, torch.float32), draw.masked.to(device), feedback=feedback
             )
-            sums.append(found.per_sequence.double().cpu())
+            sums.append(result.per_sequence.double().cpu())
             length = batch.shape[1]
     finally:
         objective.train(was_training)

@@ -14,11 +14,12 @@ from transformers import AutoModelForMaskedLM, BertConfig, BertForMaskedLM
 
 import arcmask
 from arcmask import files
-from arcmask.checkpoint import convert, load, load_for_use, newest_checkpoint, save
+from arcmask.checkpoint import convert, load, load_for_use, save
 from arcmask.data import open_tokenizer
 from arcmask.errors import ArcmaskError
 from arcmask.feedback import Confidence, SoftMask
 from arcmask.model import MDLM, Wrapped, size_config
+from arcmask.run_folder import newest_checkpoint
 
 
 @pytest.fixture

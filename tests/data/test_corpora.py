@@ -8,8 +8,8 @@ import pytest
 from pyarrow import parquet
 
 from arcmask.data import open_corpus
-from arcmask.data.holdout import Holdout
 from arcmask.errors import ArcmaskError
+from arcmask.settings.prepare import Holdout
 
 
 def write_jsonl(path, texts, key="text"):

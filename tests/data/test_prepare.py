@@ -302,7 +302,7 @@ def test_other_ranks_wait_for_the_first(tmp_path):
 
 def test_the_settings_are_known_without_torch_or_transformers():
     code = (
-        "import sys, arcmask.data; from arcmask.data.config import PrepareConfig; "
+        "import sys, arcmask.data; from arcmask.settings.prepare import PrepareConfig; "
         "assert not {'torch', 'transformers', 'datasets', 'numpy'} & set(sys.modules); "
         "import arcmask.data.packing; assert 'torch' not in sys.modules"
     )

@@ -18,9 +18,9 @@ import arcmask
 from arcmask.checkpoint import load, save
 from arcmask.data import Batches, PrepareConfig, open_prepared, prepare
 from arcmask.diagnostics import InspectConfig, inspect, predict, top_accuracy
-from arcmask.diagnostics.config import NAMES
 from arcmask.errors import ArcmaskError
 from arcmask.model import MDLM
+from arcmask.settings.inspect import NAMES
 
 NEEDS_NOTHING = {"norms", "cost"}
 TOKENS = 250  # 16 rows of 16

@@ -14,7 +14,7 @@ from arcmask.checkpoint import load, save
 from arcmask.data import PrepareConfig, open_tokenizer, prepare
 from arcmask.errors import ArcmaskError
 from arcmask.evaluation import EvaluateConfig, evaluate_set, open_evaluator, summarize
-from arcmask.evaluation.command import run
+from arcmask.evaluation.sets import run
 from arcmask.feedback import Confidence, SoftMask
 
 WORDS = ["hold", "these", "truths", "to", "be", "evident", "that", "men", "are", "equal"]

@@ -7,9 +7,9 @@ import pytest
 
 from arcmask.errors import ArcmaskError
 from arcmask.experiment.estimate import Clock, describe, spoken
-from arcmask.experiment.plan import Changes
 from arcmask.feedback import OPERATORS
 from arcmask.recipes import EXPERIMENTS, find_experiment
+from arcmask.settings.experiment import Changes
 
 
 @pytest.mark.parametrize("name", sorted(EXPERIMENTS))

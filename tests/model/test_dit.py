@@ -209,7 +209,7 @@ def test_unknown_sizes_and_long_sequences_are_an_error():
     with pytest.raises(ArcmaskError, match="unknown model size 'huge'; choose one of: medium, mini, small, tiny"):
         size_config("huge", 28)
     model = small_mdlm()
-    with pytest.raises(ArcmaskError, match="a sequence has 17 positions, but the model takes 16"):
+    with pytest.raises(ArcmaskError, match="a sequence has 17 positions, but the model takes at most 16"):
         model(torch.zeros(1, 17, dtype=torch.long))
     with pytest.raises(ArcmaskError, match="give either input_ids or inputs_embeds"):
         model()

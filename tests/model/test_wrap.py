@@ -98,7 +98,7 @@ def test_the_longest_sequence_is_the_models_own():
     denoiser = wrap(build("roberta"), MASK)  # positions 0 and 1 belong to padding
     assert denoiser.max_length == 20
     denoiser.hidden(denoiser.table[torch.full((1, 20), MASK)])
-    with pytest.raises(ArcmaskError, match="a sequence has 21 positions, but the model takes 20"):
+    with pytest.raises(ArcmaskError, match="a sequence has 21 positions, but the model takes at most 20"):
         denoiser.hidden(denoiser.table[torch.full((1, 21), MASK)])
 
 

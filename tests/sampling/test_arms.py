@@ -8,7 +8,7 @@ from arcmask.data import open_tokenizer
 from arcmask.errors import ArcmaskError
 from arcmask.feedback import Confidence, SoftMask
 from arcmask.sampling import SampleConfig, sample
-from arcmask.sampling.arms import trace_arms
+from arcmask.sampling.side_by_side import trace_arms
 
 ARMS = ["spherical", "linear", "none"]
 

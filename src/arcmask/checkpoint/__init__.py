@@ -3,10 +3,9 @@
 Knows where weights, feedback and tokenizer lie; what they mean is known to `model`, `feedback` and `data`.
 """
 
-import json
 import os
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import safetensors
 import safetensors.torch
@@ -18,21 +17,21 @@ from arcmask.data import open_tokenizer
 from arcmask.errors import ArcmaskError, unknown_name
 from arcmask.feedback import SoftMask
 from arcmask.files import written_whole
-from arcmask.model import MDLM, MDLMConfig, Wrapped, best_device, wrap
+from arcmask.model import MDLM, MDLMConfig, Model, Wrapped, best_device, wrap
 from arcmask.model.denoiser import FEEDBACK_FILE
 from arcmask.model.mdlm import refuse_misfits
 from arcmask.model.wrap import WRAP_FILE
+from arcmask.run_folder import CHECKPOINTS, newest_checkpoint, read_settings
 
-__all__ = ["convert", "load", "load_for_use", "newest_checkpoint", "save"]
+__all__ = ["convert", "load", "load_for_use", "save"]
 
 Weights = Literal["ema", "raw"]
 Dtype = Literal["float32", "bfloat16"]
-COMPLETE = "complete"  # the marker that is written last into a run's checkpoint folder
 SHIPPED = {folder.name: folder for folder in Path(__file__).parent.glob("shipped/*") if folder.is_dir()}
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model")
 
 
-def load(source: str | os.PathLike[str], *, weights: Weights = "ema", mask_id: int | None = None) -> MDLM | Wrapped:
+def load(source: str | os.PathLike[str], *, weights: Weights = "ema", mask_id: int | None = None) -> Model:
     """A denoiser from a folder, a run, a Lightning `.ckpt` or a hub id, with its feedback and tokenizer if it has them.
 
     `sotu-tiny`, where no folder of that name is in the way, is the model that comes with the package; its weights are
@@ -52,13 +51,14 @@ def load(source: str | os.PathLike[str], *, weights: Weights = "ema", mask_id: i
         path = SHIPPED[str(source)]
     elif not path.is_dir():
         path = _download(str(source))
-    elif (path / "checkpoints").is_dir():
-        path = newest_checkpoint(path)
+    elif (path / CHECKPOINTS).is_dir():
+        newest = newest_checkpoint(path)
+        if newest is None:
+            raise ArcmaskError(f"the run {path} has no complete checkpoint")
+        path = newest
     config = _read_json(path / "config.json")
     if config.get("model_type") == "mdlm":
-        denoiser: MDLM | Wrapped = _from_folder(
-            path, config if mask_id is None else config | {"mask_token_id": mask_id}
-        )
+        denoiser: Model = _from_folder(path, config if mask_id is None else config | {"mask_token_id": mask_id})
     else:
         denoiser = _from_transformers(path, config, mask_id)
     if (path / FEEDBACK_FILE).is_file():
@@ -66,13 +66,9 @@ def load(source: str | os.PathLike[str], *, weights: Weights = "ema", mask_id: i
     return denoiser.float() if is_shipped else denoiser
 
 
-def load_for_use(source: str | os.PathLike[str], *, mask_id: int | None = None) -> MDLM | Wrapped:
-    """`load`, and onto this process's GPU if it has one: what the commands do, which have no device to choose."""
-    denoiser, device = load(source, mask_id=mask_id), best_device()
-    if denoiser.feedback is not None:
-        denoiser.feedback.to(device)
-    cast("torch.nn.Module", denoiser).to(device)
-    return denoiser
+def load_for_use(source: str | os.PathLike[str], *, mask_id: int | None = None) -> Model:
+    """Load a denoiser onto this process's GPU, if it has one."""
+    return load(source, mask_id=mask_id).to(best_device())
 
 
 def _feedback(source: str, settings: Any) -> SoftMask:
@@ -93,9 +89,9 @@ def _config(source: str, settings: dict[str, Any]) -> MDLMConfig:
         raise ArcmaskError(f"{source} does not describe a model: {' '.join(str(error).split())}") from error
 
 
-def save(denoiser: MDLM | Wrapped, folder: str | os.PathLike[str]) -> None:
+def save(denoiser: Model, folder: str | os.PathLike[str]) -> None:
     """Write config.json, model.safetensors, and feedback.json and the tokenizer's files if there are any."""
-    denoiser.save_pretrained(folder)
+    denoiser.save(folder)
 
 
 def convert(
@@ -120,14 +116,6 @@ def convert(
     return out
 
 
-def newest_checkpoint(run: Path) -> Path:
-    """The last complete checkpoint folder of a run; one without its final marker is passed over."""
-    found = [step for step in (run / "checkpoints").glob("step-*") if (step / COMPLETE).is_file()]
-    if not found:
-        raise ArcmaskError(f"the run {run} has no complete checkpoint")
-    return max(found, key=lambda step: int(step.name.removeprefix("step-")))
-
-
 def _download(source: str) -> Path:
     """The snapshot of a hub repository: its weights as safetensors, its settings and its tokenizer."""
     from huggingface_hub import snapshot_download
@@ -144,13 +132,7 @@ def _download(source: str) -> Path:
 def _read_json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ArcmaskError(f"{path.parent} is not a checkpoint: it has no {path.name}")
-    try:
-        content = json.loads(path.read_text())
-    except ValueError as error:
-        raise ArcmaskError(f"{path} is not JSON ({error})") from error
-    if not isinstance(content, dict):
-        raise ArcmaskError(f"{path} holds no settings, but a {type(content).__name__}")
-    return content
+    return read_settings(path)
 
 
 def _from_folder(folder: Path, config: dict[str, Any]) -> MDLM:

@@ -1,35 +1,25 @@
-"""From text to batches: tokenizers, corpora, prepared rows of token ids, and the loader that orders them.
+"""From text to batches: tokenizers, corpora, prepared rows of token ids, and the loader that orders them."""
 
-Attributes load late: `import arcmask.data`, and the settings in `arcmask.data.config`, need no torch.
-"""
+from arcmask.data.corpora import open_corpus
+from arcmask.data.index import Index, read_index
+from arcmask.data.loader import Batches, in_order
+from arcmask.data.packing import prepare
+from arcmask.data.prepared import PreparedCorpus, open_prepared
+from arcmask.data.tokenizers import Tokenizer, normalise_text8, open_tokenizer, train_bpe
+from arcmask.settings.prepare import PrepareConfig
 
-from typing import Any
-
-from arcmask import late
-
-_HOMES = {
-    "Batches": "loader",
-    "Index": "index",
-    "PrepareConfig": "config",
-    "PreparedCorpus": "prepared",
-    "Tokenizer": "tokenizers",
-    "in_order": "loader",
-    "normalise_text8": "tokenizers",
-    "open_corpus": "corpora",
-    "open_prepared": "prepared",
-    "open_tokenizer": "tokenizers",
-    "plan": "packing",
-    "prepare": "packing",
-    "read_index": "index",
-    "train_bpe": "tokenizers",
-}
-
-__all__ = sorted(_HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    return late.attribute(__name__, _HOMES, name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__all__ = [
+    "Batches",
+    "Index",
+    "PrepareConfig",
+    "PreparedCorpus",
+    "Tokenizer",
+    "in_order",
+    "normalise_text8",
+    "open_corpus",
+    "open_prepared",
+    "open_tokenizer",
+    "prepare",
+    "read_index",
+    "train_bpe",
+]

@@ -10,12 +10,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from arcmask.data.config import PrepareConfig
 from arcmask.data.corpora import Corpus, open_corpus
-from arcmask.data.holdout import Holdout
 from arcmask.data.index import INDEX, Index, partial_of, read_index
 from arcmask.data.tokenizers import bpe_size, tokenizer_identity
 from arcmask.errors import ArcmaskError
+from arcmask.settings.prepare import Holdout, PrepareConfig
 
 PROGRESS = "progress.json"
 

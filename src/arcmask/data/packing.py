@@ -21,7 +21,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from arcmask.data.config import PrepareConfig
 from arcmask.data.index import FORMAT, FREQUENCIES, INDEX, SPLITS, TOKENIZER, Index, read_index
 from arcmask.data.job import PROGRESS, Document, Job, open_job, read_record
 from arcmask.data.shards import SplitWriter, token_dtype
@@ -29,6 +28,7 @@ from arcmask.data.tokenizers import Tokenizer, bpe_size, open_tokenizer, train_b
 from arcmask.errors import ArcmaskError
 from arcmask.files import UNFINISHED, flush, hash_file, remove_unfinished, sha256, write_whole
 from arcmask.progress import Progress
+from arcmask.settings.prepare import PrepareConfig
 
 # Bytes of text that are encoded at a time: enough documents for every core, little enough memory.
 _CHUNK = 1 << 21
@@ -63,8 +63,8 @@ def prepare(config: PrepareConfig) -> Index:
         return read_index(job.out)
 
 
-def plan(config: PrepareConfig) -> str:
-    """What `prepare` would do, in a sentence, after the checks it begins with; nothing is written."""
+def describe_job(config: PrepareConfig) -> str:
+    """Describe in one sentence what `prepare` would do, after its first checks; nothing is written."""
     with _os_errors_as_sentences(config):
         job = open_job(config)
         if isinstance(job, Index):

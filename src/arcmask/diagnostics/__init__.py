@@ -1,34 +1,28 @@
-"""The geometry of a model, in numbers: each function returns a plain record whose `reading` says how to read it.
+"""The geometry of a model in numbers: each function returns a record whose `reading` explains it."""
 
-Attributes load late, for the command line's sake.
-"""
+from arcmask.diagnostics.accuracy import top_accuracy
+from arcmask.diagnostics.angles import angles_over_time
+from arcmask.diagnostics.cost import blend_costs
+from arcmask.diagnostics.inspection import inspect
+from arcmask.diagnostics.karcher import karcher_distances
+from arcmask.diagnostics.norms import norms_by_rank
+from arcmask.diagnostics.paths import lerp_norms, sphere_paths
+from arcmask.diagnostics.predictions import predict
+from arcmask.diagnostics.training import angles_over_training
+from arcmask.diagnostics.weights import confidence_weights
+from arcmask.settings.inspect import InspectConfig
 
-from typing import Any
-
-from arcmask import late
-
-_HOMES = {
-    "InspectConfig": "config",
-    "angles_over_time": "angles",
-    "angles_over_training": "training",
-    "blend_costs": "cost",
-    "confidence_weights": "weights",
-    "inspect": "command",
-    "karcher_distances": "karcher",
-    "lerp_norms": "paths",
-    "norms_by_rank": "norms",
-    "predict": "predictions",
-    "read_metrics": "training",
-    "sphere_paths": "paths",
-    "top_accuracy": "accuracy",
-}
-
-__all__ = sorted(_HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    return late.attribute(__name__, _HOMES, name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__all__ = [
+    "InspectConfig",
+    "angles_over_time",
+    "angles_over_training",
+    "blend_costs",
+    "confidence_weights",
+    "inspect",
+    "karcher_distances",
+    "lerp_norms",
+    "norms_by_rank",
+    "predict",
+    "sphere_paths",
+    "top_accuracy",
+]

@@ -12,9 +12,9 @@ from arcmask.diagnostics.norms import Norms, signed
 from arcmask.diagnostics.paths import LerpNorms, SpherePaths
 from arcmask.diagnostics.training import TrainingAngles
 from arcmask.diagnostics.weights import ConfidenceWeights
-from arcmask.figures import COLOURS, INK, MASK, MUTED, START, Figure, figure, panels, styled
+from arcmask.figures import INK, MASK, MUTED, START, Figure, colour, figure, panels, styled
 
-_EUCLIDEAN, _FRECHET = COLOURS["linear"], COLOURS["spherical"]
+_EUCLIDEAN, _FRECHET = colour("linear"), colour("spherical")
 _DASHED, _DOTTED = (0, (5, 2)), (0, (2, 2))
 
 
@@ -120,8 +120,8 @@ def draw_sphere(record: SpherePaths) -> Figure:
         style: dict[str, Any] = {"ls": (0, (4, 3)), "zorder": 3} if name == "renormalized" else {}
         length = np.linalg.norm(path, axis=1)
         turned = np.degrees(np.arccos(np.clip(path @ start / np.where(length > 0, length, 1.0), -1, 1)))
-        norm.plot(record.weights, length, color=COLOURS[name], label=name, **style)
-        pace.plot(record.weights, turned, color=COLOURS[name], label=name, **style)
+        norm.plot(record.weights, length, color=colour(name), label=name, **style)
+        pace.plot(record.weights, turned, color=colour(name), label=name, **style)
     lowest = min(float(np.linalg.norm(path, axis=1).min()) for path in points.values())
     norm.set(title="norm along the path / norm of the mask", xlim=(0, 1), ylim=(max(0.0, lowest - 0.12), 1.1))
     pace.set(title="angle turned away from the mask, degrees", xlabel="weight", xlim=(0, 1))
@@ -137,8 +137,8 @@ def _draw_ball(axes: Any, points: dict[str, Any]) -> None:
     axes.plot_wireframe(x, y, z, color=MUTED, alpha=0.12, rcount=9, ccount=13, lw=0.6)
     for name in ("linear", "spherical"):
         path = points[name]
-        axes.plot(*path.T, color=COLOURS[name], lw=2.6, zorder=5)
-        axes.scatter(*path[:: max(1, len(path) // 6)].T, color=COLOURS[name], s=22, depthshade=False, zorder=6)
+        axes.plot(*path.T, color=colour(name), lw=2.6, zorder=5)
+        axes.scatter(*path[:: max(1, len(path) // 6)].T, color=colour(name), s=22, depthshade=False, zorder=6)
     ends = points["spherical"][[0, -1]]
     axes.scatter(*ends.T, color=INK, s=60, depthshade=False, zorder=7)
     for point, label, side in zip(ends, ("[MASK]  ", "  predicted mean"), ("right", "left"), strict=True):
@@ -154,23 +154,23 @@ def draw_confidence(record: ConfidenceWeights) -> Figure:
     made, (left, right) = panels(8.4, 3.5, 2)
     edges, counts = np.array(record.entropy_edges), np.array(record.entropy_histogram)
     share = 100 * counts / counts.sum()
-    left.bar(edges[:-1], share, width=np.diff(edges), align="edge", color=COLOURS["none"], alpha=0.6)
+    left.bar(edges[:-1], share, width=np.diff(edges), align="edge", color=colour("none"), alpha=0.6)
     left.set(xlabel="entropy of a prediction, nats", ylabel="% of masked positions", title="entropies, and the weight")
     curve = left.twinx()
     curve.grid(False)
     curve.spines["right"].set_visible(True)
     kinds = [("at step 0", record.start, START), ("of the checkpoint", record.learned, _FRECHET)]
-    for label, weights, colour in kinds:
+    for label, weights, shade in kinds:
         if weights is None:
             continue
-        curve.plot(record.entropy_edges, weights.curve, color=colour, label=label)
+        curve.plot(record.entropy_edges, weights.curve, color=shade, label=label)
         bars = np.array(weights.histogram)
         places = np.array(record.weight_edges)
         heights = 100 * bars / bars.sum()
-        right.stairs(heights, places, color=colour, fill=True, alpha=0.25)
-        right.stairs(heights, places, color=colour, lw=1.3)
+        right.stairs(heights, places, color=shade, fill=True, alpha=0.25)
+        right.stairs(heights, places, color=shade, lw=1.3)
         mean = weights.weight.mean
-        right.axvline(mean, color=colour, lw=1.4, ls=_DASHED, label=f"mean {label}: {mean:.3f}")
+        right.axvline(mean, color=shade, lw=1.4, ls=_DASHED, label=f"mean {label}: {mean:.3f}")
     tops = [max(weights.curve) for _, weights, _ in kinds if weights is not None]
     curve.set(ylim=(0, 1.15 * max(*tops, 1e-3)), ylabel="weight")
     curve.legend(loc="lower left")
@@ -207,7 +207,7 @@ def draw_accuracy(record: Accuracy) -> Figure:
     lines = (
         (f"right one among the {record.top_k} candidates", record.among, {"color": _FRECHET, "ls": _DASHED, "lw": 1.4}),
         ("first candidate", record.top, {"color": _FRECHET}),
-        ("most frequent token", record.frequent, {"color": COLOURS["none"]}),
+        ("most frequent token", record.frequent, {"color": colour("none")}),
     )
     for label, shares, style in lines:
         axes.plot(record.times, [100 * share for share in shares], marker="o", ms=4, label=label, **style)
@@ -225,7 +225,7 @@ def draw_cost(record: BlendCosts) -> Figure:
     made, (flops, calls, times) = panels(9.4, 3.0, 3, sharey=True)
     names = list(record.operators)
     costs = [record.operators[name] for name in names]
-    places, colours = np.arange(len(names))[::-1], [COLOURS.get(name, MUTED) for name in names]
+    places, colours = np.arange(len(names))[::-1], [colour(name) for name in names]
     for axes, counted, paper, title in (
         (flops, [c.flops for c in costs], [c.paper_flops for c in costs], "flops"),
         (calls, [c.trigonometric for c in costs], [c.paper_trigonometric for c in costs], "trigonometric calls"),

@@ -71,7 +71,7 @@ def lerp_norms(
     weights = torch.linspace(0, 1, _WEIGHTS, dtype=torch.float64)
     deepest = _ratio(*path, _lowest(*path)).cpu()
     edges = torch.linspace(0, 1, _BARS + 1, dtype=torch.float64)
-    own = confidence(candidates.entropy.to(confidence_device(confidence))).to(mask)
+    own = confidence(candidates.entropy).to(mask)
     tokens = torch.linalg.vector_norm(_without(table, mask_id).double(), dim=-1) / square.sqrt()
     return LerpNorms(
         positions=len(candidates),
@@ -86,11 +86,6 @@ def lerp_norms(
         tokens=spread(tokens),
         thickness=float(tokens.std(correction=0)),
     )
-
-
-def confidence_device(confidence: Confidence) -> torch.device:
-    """Where its scalars are."""
-    return next((parameter.device for parameter in confidence.parameters()), torch.device("cpu"))
 
 
 def _ratio(along: Tensor, mean_square: Tensor, weight: Tensor) -> Tensor:

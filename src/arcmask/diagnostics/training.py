@@ -1,13 +1,10 @@
 """Angles and weights over training, from a run's metrics. Knows the run's files, not the loop that wrote them."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import yaml  # type: ignore[import-untyped]
 
 from arcmask.data.index import INDEX
 from arcmask.errors import ArcmaskError
@@ -67,44 +64,10 @@ def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-def find_run(checkpoint: str) -> Path | None:
-    """The run that a checkpoint is, or lies in."""
-    path = Path(checkpoint).resolve()
-    run = path.parent.parent if path.parent.name == "checkpoints" else path
-    return run if (run / "checkpoints").is_dir() and (run / "config.yaml").is_file() else None
-
-
-def read_settings(run: Path) -> dict[str, Any]:
-    """The settings that a run was started with."""
-    path = run / "config.yaml"
-    try:
-        settings = yaml.safe_load(path.read_text())
-    except OSError as error:
-        raise ArcmaskError(f"{run} is not a run: it has no config.yaml that can be read ({error.strerror})") from error
-    except (ValueError, yaml.YAMLError):
-        settings = None
-    if not isinstance(settings, dict):
-        raise ArcmaskError(f"{path} does not hold the settings of a run")
-    return settings
-
-
-def read_metrics(run: str | Path) -> list[dict[str, Any]]:
-    """The lines of a run's metrics; one that is being written is left out."""
-    path = Path(run) / "metrics.jsonl"
-    try:
-        lines = path.read_text().splitlines(keepends=True)
-    except OSError as error:
-        raise ArcmaskError(f"{run} has no metrics to read ({error.strerror})") from error
-    try:
-        return [json.loads(line) for line in lines if line.endswith("\n")]
-    except ValueError as error:
-        raise ArcmaskError(f"{path} has a line that is not JSON ({error})") from error
-
-
 def find_data(run: Path, settings: Mapping[str, Any]) -> Path | None:
-    """The prepared folder of a run; a relative one is looked for here, and then in the folders above the run."""
-    given = settings.get("data")
-    if not isinstance(given, str):
+    """Return the prepared folder of a run; a relative one is looked for here and in the folders above the run."""
+    name = settings.get("data")
+    if not isinstance(name, str):
         return None
-    places = [Path(given), *(folder / given for folder in run.resolve().parents)]
-    return next((place for place in places if (place / INDEX).is_file()), None)
+    folders = [Path(name), *(folder / name for folder in run.resolve().parents)]
+    return next((folder for folder in folders if (folder / INDEX).is_file()), None)

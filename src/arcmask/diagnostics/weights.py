@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from arcmask.diagnostics.paths import confidence_device
 from arcmask.diagnostics.predictions import Predictions, Spread, spread
 from arcmask.feedback import Confidence
 
@@ -72,8 +71,7 @@ def confidence_weights(
 
 
 def _weights(confidence: Confidence, entropies: list[Tensor], at: Tensor, edges: Tensor) -> Weights:
-    device = confidence_device(confidence)
-    weights = [confidence(some.to(device)).double().cpu() for some in entropies]
+    weights = [confidence(some).double().cpu() for some in entropies]
     together = torch.cat(weights)
     names = ("scale", "centre", "steepness")
     settings = {name: float(getattr(confidence, name)) for name in names} if confidence.fixed is None else {}
@@ -82,5 +80,5 @@ def _weights(confidence: Confidence, entropies: list[Tensor], at: Tensor, edges:
         weight=spread(together),
         over_time=[float(weight.mean()) for weight in weights],
         histogram=torch.histogram(together, edges).hist.long().tolist(),
-        curve=confidence(at.to(device)).tolist(),
+        curve=confidence(at).tolist(),
     )

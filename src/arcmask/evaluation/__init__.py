@@ -1,37 +1,37 @@
-"""Evaluation: scores of text with their uncertainty, the likelihood on a corpus, and statistics over seeds.
+"""Evaluation: scores of text with their uncertainty, held-out likelihood, and statistics over seeds."""
 
-Attributes load late: `arcmask.evaluation.summarize` needs no torch.
-"""
+from arcmask.evaluation.evaluator import Evaluator
+from arcmask.evaluation.held_out import likelihood
+from arcmask.evaluation.opening import open_evaluator
+from arcmask.evaluation.scores import evaluate_set
+from arcmask.evaluation.sets import evaluate, over_sets
+from arcmask.evaluation.statistics import (
+    PairedDifference,
+    Summary,
+    bootstrap_interval,
+    paired_difference,
+    relative_change,
+    summarize,
+)
+from arcmask.evaluation.texts import Reference, ReferenceWords, read_samples
+from arcmask.settings.evaluate import EvaluateConfig, PerplexitySettings
 
-from typing import Any
-
-from arcmask import late
-
-_HOMES = {
-    "EvaluateConfig": "config",
-    "Evaluator": "evaluator",
-    "PairedDifference": "statistics",
-    "PerplexitySettings": "config",
-    "Reference": "texts",
-    "ReferenceWords": "texts",
-    "Summary": "statistics",
-    "bootstrap_interval": "statistics",
-    "evaluate_set": "scores",
-    "likelihood": "held_out",
-    "open_evaluator": "opening",
-    "over_sets": "command",
-    "paired_difference": "statistics",
-    "read_samples": "texts",
-    "relative_change": "statistics",
-    "summarize": "statistics",
-}
-
-__all__ = sorted(_HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    return late.attribute(__name__, _HOMES, name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__all__ = [
+    "EvaluateConfig",
+    "Evaluator",
+    "PairedDifference",
+    "PerplexitySettings",
+    "Reference",
+    "ReferenceWords",
+    "Summary",
+    "bootstrap_interval",
+    "evaluate",
+    "evaluate_set",
+    "likelihood",
+    "open_evaluator",
+    "over_sets",
+    "paired_difference",
+    "read_samples",
+    "relative_change",
+    "summarize",
+]

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from arcmask.model import Precision, autocast
+from arcmask.model import autocast
+from arcmask.settings import Precision
 
 END = "<|endoftext|>"  # how end-of-text is written in samples, whoever's token it is
 # Logits that exist at a time.

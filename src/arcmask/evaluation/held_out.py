@@ -38,7 +38,7 @@ def likelihood(
     chosen = np.arange(count, dtype=np.int64) * len(corpus) // count
     feedback = getattr(denoiser, "feedback", None)
     feeds = feedback is not None and feedback.operator != "none"
-    objective = TwoPass(denoiser, feedback).to(denoiser.table.device)  # the feedback may have stayed behind
+    objective = TwoPass(denoiser, feedback)
     found: dict[str, Any] = {}
     for name, fed in (("plain", False), ("two_pass", True)):
         if fed and not feeds:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from arcmask.errors import ArcmaskError
 from arcmask.evaluation.cache import Batch, Cache, Share, through_cache
-from arcmask.evaluation.config import PerplexitySettings
 from arcmask.evaluation.evaluator import Evaluator, in_batches
+from arcmask.settings.evaluate import PerplexitySettings
 
 LEAST = 20  # with fewer texts mauve-text has two clusters, which tell nothing
 INSTALL = "MAUVE needs mauve-text; pip install 'arcmask[eval]' brings it"

@@ -11,11 +11,13 @@ from typing import Any
 import torch
 
 from arcmask.errors import ArcmaskError
-from arcmask.evaluation.config import SMOLLM2
 from arcmask.evaluation.evaluator import END, Evaluator
-from arcmask.evaluation.smollm2 import GGUF_SHA256, fetch_smollm2, without_bars
+from arcmask.evaluation.smollm2 import GGUF_SHA256, fetch_smollm2
 from arcmask.files import hash_file
-from arcmask.model import Precision, best_device, has_fast_bfloat16
+from arcmask.model import best_device, has_fast_bfloat16
+from arcmask.model.denoiser import without_bars
+from arcmask.settings import Precision
+from arcmask.settings.evaluate import SMOLLM2
 
 _CHOICES = f"{SMOLLM2}, the folder of a causal LM, or a hub id such as gpt2-large"
 _PROBE_LENGTH = 8

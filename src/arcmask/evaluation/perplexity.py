@@ -18,9 +18,9 @@ from typing import Any
 import torch
 
 from arcmask.evaluation.cache import Batch, Cache, Share, through_cache
-from arcmask.evaluation.config import PerplexitySettings
 from arcmask.evaluation.evaluator import END, Evaluator, in_batches
 from arcmask.evaluation.statistics import bootstrap_ratio
+from arcmask.settings.evaluate import PerplexitySettings
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from typing import Any
 from arcmask.data import Tokenizer
 from arcmask.errors import ArcmaskError
 from arcmask.evaluation.cache import cache_folder
-from arcmask.evaluation.config import PerplexitySettings
 from arcmask.evaluation.counting import distinct_score, entropy_score, real_word_score, repetition_score
 from arcmask.evaluation.evaluator import Evaluator
 from arcmask.evaluation.mauve import mauve_score, text_features
 from arcmask.evaluation.perplexity import perplexity_score, text_losses
 from arcmask.evaluation.texts import ReferenceWords, texts_hash
+from arcmask.settings.evaluate import PerplexitySettings
 
 _DEFAULT = PerplexitySettings()
 

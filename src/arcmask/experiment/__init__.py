@@ -1,24 +1,7 @@
-"""Arms x seeds x budgets as a plan that can be stopped and taken up at any point."""
+"""Experiments: arms x seeds x budgets as a plan that resumes wherever it was interrupted."""
 
-from typing import Any
+from arcmask.experiment.estimate import describe
+from arcmask.experiment.run import reproduce
+from arcmask.settings.experiment import Arm, Changes, Generation, Plan
 
-from arcmask import late
-
-_HOMES = {
-    "Arm": "plan",
-    "Changes": "plan",
-    "Generation": "plan",
-    "Plan": "plan",
-    "describe": "estimate",
-    "reproduce": "run",
-}
-
-__all__ = sorted(_HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    return late.attribute(__name__, _HOMES, name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__all__ = ["Arm", "Changes", "Generation", "Plan", "describe", "reproduce"]

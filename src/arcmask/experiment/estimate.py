@@ -8,11 +8,12 @@ import torch
 from arcmask.checkpoint import load
 from arcmask.data import open_prepared
 from arcmask.errors import ArcmaskError
-from arcmask.experiment.plan import Plan
-from arcmask.feedback import Gate, SoftMask
+from arcmask.feedback import SoftMask
 from arcmask.model import best_device
 from arcmask.objective import TwoPass
-from arcmask.training.config import TrainConfig
+from arcmask.settings.experiment import Plan
+from arcmask.settings.train import TrainConfig
+from arcmask.training.estimate import measure_step
 
 # Parameters of evaluators that are known by name; another is taken to be of the size of the first.
 _EVALUATORS = {"smollm2-135m": 135e6, "gpt2": 124e6, "gpt2-large": 774e6}
@@ -33,22 +34,13 @@ class Costs:
     def measured(cls, plan: Plan) -> "Costs":
         """From one small batch of made-up tokens through the base, where training would run."""
         config, length = next(iter(plan.arms.values())).train, plan.generation.length
-        device = best_device()
         model = load(plan.base)
         parameters = sum(parameter.numel() for parameter in model.parameters())
-        objective = TwoPass(model, SoftMask()).to(device)  # and the model in it
-        rows = torch.randint(0, model.mask_id, (min(config.micro_batch, 8), length), device=device)
-        draw = Gate(probability=1.0).draw(0, 0, *rows.shape)
-        seconds = []
-        for fed in (False, False, True):  # the first one warms up
-            began = time.monotonic()
-            found = objective(rows, draw.time.float().to(device), draw.masked.to(device), feedback=fed)
-            found.loss.backward()
-            found.loss.item()  # a GPU answers when it is done
-            seconds.append((time.monotonic() - began) / rows.numel())
-        _, plain, both = seconds
-        # The draft pass is what two passes take more than one; on a noisy machine that may come out as nothing.
-        return cls(plan, max(both - plain, plain / 4), plain, max(both, plain), parameters)
+        objective = TwoPass(model, SoftMask()).to(best_device())
+        rows = torch.randint(0, model.mask_id, (min(config.micro_batch, 8), length))
+        plain, with_feedback = (seconds / rows.numel() for seconds in measure_step(objective, rows))
+        # The draft pass is the difference; on a noisy machine that can come out as nothing.
+        return cls(plan, max(with_feedback - plain, plain / 4), plain, max(with_feedback, plain), parameters)
 
     def training(self, config: TrainConfig) -> float:
         share = 0.0 if config.operator == "none" else config.gate_probability

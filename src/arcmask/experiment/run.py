@@ -4,7 +4,6 @@ Under torchrun all ranks train and sample together; scores are shared out, a cel
 not for each other, so that one that scores for an hour breaks no collective.
 """
 
-import json
 import os
 import platform
 import sys
@@ -18,21 +17,32 @@ from typing import Any
 import torch
 
 import arcmask
-from arcmask.checkpoint import load_for_use, newest_checkpoint
+from arcmask.checkpoint import load_for_use
 from arcmask.data import open_prepared, prepare
-from arcmask.diagnostics.command import inspect
-from arcmask.diagnostics.config import InspectConfig
+from arcmask.diagnostics.inspection import inspect
 from arcmask.errors import ArcmaskError
 from arcmask.evaluation import Reference, ReferenceWords, evaluate_set, likelihood, open_evaluator, read_samples
-from arcmask.evaluation.config import PerplexitySettings
 from arcmask.evaluation.mauve import LEAST, has_mauve
 from arcmask.experiment.estimate import Clock, Costs
-from arcmask.experiment.plan import Plan
 from arcmask.files import json_bytes, write_whole
-from arcmask.sampling.command import run as sample
+from arcmask.run_folder import (
+    INSPECTION,
+    LIKELIHOOD,
+    PLAN,
+    SAMPLES,
+    SCORES,
+    TRAINING,
+    cell_folder,
+    newest_checkpoint,
+    read_settings,
+    refuse_other_settings,
+)
+from arcmask.sampling.generate import generate
+from arcmask.settings.evaluate import PerplexitySettings
+from arcmask.settings.experiment import Plan
+from arcmask.settings.inspect import InspectConfig
 from arcmask.training import train
 
-PLAN, LIKELIHOOD, SAMPLES, SCORES = "plan.json", "likelihood.json", "samples.jsonl", "scores.json"
 _NOT_COMPARED = ("command", "environment", "corpus", "tokenizer")
 
 
@@ -77,7 +87,8 @@ class Run:
         asked = self.plan.to_json()
         path = self.folder / PLAN
         if path.exists():
-            _refuse_another(path, asked)
+            stored = {name: value for name, value in read_settings(path).items() if name not in _NOT_COMPARED}
+            refuse_other_settings(self.folder, stored, asked)
         elif self.folder.exists() and any(self.folder.iterdir()):
             raise ArcmaskError(f"{self.folder} is not empty and holds no {PLAN}; give another folder")
         if self.plan.budgets:  # one that cannot be had is missed now, not when all is trained
@@ -128,13 +139,13 @@ class Run:
     def stages(self) -> Iterable[Stage]:
         """In the order in which they are done: a seed after the other, so that what is there is always comparable."""
         plan, costs = self.plan, Costs.measured(self.plan)
-        geometry = self.folder / "base" / "inspect"
+        geometry = self.folder / INSPECTION
         looking = InspectConfig(checkpoint=plan.base, data=plan.data, out=str(geometry))
         yield Stage(f"look at {plan.base}", costs.looking(), False, geometry.exists, lambda: inspect(looking))
         for seed in plan.seeds:
             for arm in plan.arms:
                 yield self._training(arm, seed, costs)
-                cell = self.cell(arm, seed)
+                cell = cell_folder(self.folder, arm, seed)
                 target = cell / LIKELIHOOD
                 yield Stage(
                     f"likelihood of {arm}, seed {seed}",
@@ -146,20 +157,13 @@ class Run:
                 for budget in plan.budgets:
                     yield from self._generation(arm, seed, budget, costs)
 
-    def cell(self, arm: str, seed: int, budget: int | None = None) -> Path:
-        """The folder of an arm and a seed, or of one of its budgets."""
-        folder = self.folder / arm / f"seed-{seed}"
-        return folder if budget is None else folder / f"steps-{budget}"
-
     def _training(self, arm: str, seed: int, costs: Costs) -> Stage:
-        config, folder = self.plan.train(arm, seed), self.cell(arm, seed) / "train"
+        config, folder = self.plan.train(arm, seed), cell_folder(self.folder, arm, seed) / TRAINING
         last = f"step-{config.steps:07d}"
 
         def is_done() -> bool:
-            try:
-                return newest_checkpoint(folder).name == last
-            except ArcmaskError:
-                return False
+            newest = newest_checkpoint(folder)
+            return newest is not None and newest.name == last
 
         def act() -> None:
             train(config, folder)
@@ -167,15 +171,15 @@ class Run:
         return Stage(f"train {arm}, seed {seed}: {config.steps} steps", costs.training(config), True, is_done, act)
 
     def _likelihood(self, cell: Path) -> None:
-        found = likelihood(load_for_use(str(cell / "train")), self.plan.data, rows=self.plan.likelihood_rows)
+        found = likelihood(load_for_use(str(cell / TRAINING)), self.plan.data, rows=self.plan.likelihood_rows)
         write_whole(cell / LIKELIHOOD, json_bytes(found))
 
     def _generation(self, arm: str, seed: int, budget: int, costs: Costs) -> Iterable[Stage]:
-        how, cell = self.plan.generation, self.cell(arm, seed, budget)
-        config = self.plan.sample(self.cell(arm, seed) / "train", seed, budget, cell / SAMPLES)
+        how, cell = self.plan.generation, cell_folder(self.folder, arm, seed, budget)
+        config = self.plan.sample(cell_folder(self.folder, arm, seed) / TRAINING, seed, budget, cell / SAMPLES)
         what = f"{how.samples} samples of {arm}, seed {seed}, {budget} steps"
         sampled = lambda: _lines(cell / SAMPLES) >= how.samples  # noqa: E731
-        yield Stage(what, costs.sampling(budget), True, sampled, lambda: sample(config, load_for_use))
+        yield Stage(what, costs.sampling(budget), True, sampled, lambda: list(generate(config, load_for_use)))
         yield Stage(
             f"scores of {what}", costs.scoring(), False, (cell / SCORES).exists, lambda: self._score(cell, seed)
         )
@@ -214,19 +218,6 @@ class Run:
     @cached_property
     def _evaluators(self) -> dict[str, Any]:
         return {}
-
-
-def _refuse_another(path: Path, asked: dict[str, Any]) -> None:
-    try:
-        there = json.loads(path.read_text())
-    except ValueError as error:
-        raise ArcmaskError(f"{path} cannot be read ({error}); remove it or give another folder") from error
-    names = sorted({*asked, *there} - {*_NOT_COMPARED})
-    differing = [name for name in names if there.get(name) != asked.get(name)]
-    if differing:
-        raise ArcmaskError(
-            f"{path.parent} holds another plan (it differs in {', '.join(differing)}); give another folder"
-        )
 
 
 def _lines(path: Path) -> int:

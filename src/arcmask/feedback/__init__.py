@@ -1,10 +1,15 @@
 """Predictive feedback: the operators, the confidence weight, and `SoftMask`, which applies them to a batch."""
 
-from arcmask.feedback import operators as _operators  # noqa: F401  (fills OPERATORS)
+from importlib import import_module
+
 from arcmask.feedback.confidence import Confidence
 from arcmask.feedback.gate import Gate, StepDraw
 from arcmask.feedback.registry import OPERATORS, Operator, find_operator, operator
 from arcmask.feedback.soft_mask import Feedback, SoftMask
+from arcmask.settings.operators import OPERATOR_NAMES
+
+for _name in sorted(OPERATOR_NAMES, key=lambda name: (name != "none", name)):  # the baseline comes first
+    import_module(f"arcmask.feedback.operators.{_name.replace('-', '_')}")
 
 __all__ = [
     "OPERATORS",

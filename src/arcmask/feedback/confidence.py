@@ -1,7 +1,7 @@
-"""From entropy to weight: how far a masked position moves towards its prediction (the paper's lambda).
+"""The feedback weight as a function of entropy: how far a masked position moves towards its prediction.
 
-Knows entropies and three numbers. The weight is scale * sigmoid(steepness * (-entropy - centre)) (Eq. 1), with all
-three learned, or one fixed number.
+The weight (the paper's lambda) is scale * sigmoid(steepness * (-entropy - centre)) (Eq. 1) with three learned scalars,
+or one fixed number.
 """
 
 from collections.abc import Mapping
@@ -15,10 +15,18 @@ from arcmask.errors import ArcmaskError
 
 
 class Confidence(nn.Module):
-    """Entropy (M,) in nats -> weight (M,).
+    """Map entropy (M,) in nats to the feedback weight (M,).
 
-    Learned in a form that cannot leave its range: scale in (0, 1) through a logit, steepness above 0 and centre below
-    0 through softplus. With `fixed`, the weight is that constant and there is nothing to learn.
+    The three scalars are learned in a form that cannot leave its range: scale in (0, 1) through a logit, steepness
+    above 0 and centre below 0 through softplus. With `fixed` the weight is that constant, and nothing is learned. The
+    scalars follow the device of the entropy.
+
+    >>> import torch
+    >>> from arcmask.feedback import Confidence
+    >>> Confidence(scale=0.5, centre=-4.0)(torch.tensor([4.0, 0.0]))
+    tensor([0.2500, 0.5000], grad_fn=<MulBackward0>)
+    >>> Confidence(fixed=0.3)(torch.tensor([4.0, 0.0]))
+    tensor([0.3000, 0.3000])
     """
 
     def __init__(
@@ -46,7 +54,7 @@ class Confidence(nn.Module):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:
-        """From a fixed weight, {"fixed": w}, or from the three raw scalars by name."""
+        """Restore a confidence from {"fixed": weight}, or from the three raw scalars by name."""
         if set(settings) == {"fixed"}:
             return cls(fixed=settings["fixed"])
         confidence = cls()
@@ -58,7 +66,7 @@ class Confidence(nn.Module):
 
     @property
     def scale(self) -> Tensor:
-        """The weight's upper end, in (0, 1)."""
+        """The upper limit of the weight, in (0, 1)."""
         return torch.sigmoid(self.raw_scale)
 
     @property
@@ -74,7 +82,8 @@ class Confidence(nn.Module):
     def forward(self, entropy: Tensor) -> Tensor:
         if self.fixed is not None:
             return torch.full_like(entropy, self.fixed)
-        return self.scale * torch.sigmoid(self.steepness * (-entropy - self.centre))
+        scale, centre, steepness = (x.to(entropy.device) for x in (self.scale, self.centre, self.steepness))
+        return scale * torch.sigmoid(steepness * (-entropy - centre))
 
     def extra_repr(self) -> str:
         if self.fixed is not None:

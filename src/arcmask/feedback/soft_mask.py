@@ -1,15 +1,14 @@
-"""Soft-masking of a batch (Algorithm 3): what masked positions are given instead of the bare mask embedding.
+"""Soft-masking of a batch (Algorithm 3): what masked positions get in place of the plain mask embedding.
 
-Knows tokens, predictions and an embedding table; not the model they belong to. What is worth logging comes back in
-the `Feedback` record and is not kept here.
+Knows tokens, predictions and an embedding table, not the model. What is worth logging is in the `Feedback` record.
 
 Shapes: B sequences, L positions, V vocabulary, D width, M masked positions (in the order of the flattened tokens),
 K candidates.
 """
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Self
 
 import torch
@@ -18,14 +17,21 @@ from torch.nn.functional import embedding
 
 from arcmask import sphere
 from arcmask.candidates import Candidates, top_candidates
-from arcmask.errors import ArcmaskError
+from arcmask.errors import ArcmaskError, check_at_least
 from arcmask.feedback.confidence import Confidence
-from arcmask.feedback.registry import find_operator
+from arcmask.feedback.registry import OPERATORS, Function, Operator, find_operator, missing_operator
+
+_SETTINGS = ("operator", "top_k", "karcher_steps", "confidence")
+_HASH = "operator_sha256"  # of the source of an operator from outside the package
 
 
 @dataclass(frozen=True)
 class Feedback:
-    """The input of the next pass, and how it came about."""
+    """The input of the next pass, and how it was made.
+
+    `angle` (M,) is in radians between the mask and the Fréchet mean; `euclidean_angle` (M,) is to the Euclidean mean,
+    the paper's diagnostic. Both are computed when they are read, unless the operator gave the first.
+    """
 
     embeddings: Tensor  # (B, L, D), in the table's dtype
     weight: Tensor  # (M,)
@@ -33,47 +39,60 @@ class Feedback:
     candidates: Tensor  # (M, K, D), their embeddings
     probs: Tensor  # (M, K)
     karcher_steps: int
+    operator_angle: Tensor | None = None  # (M,), from an operator that computes it anyway
 
-    @cached_property
+    @property
     def angle(self) -> Tensor:
-        """(M,) radians between the mask and the Fréchet mean; computed when first read."""
-        candidates, probs, mask = self._wide()
+        """(M,) radians between the mask and the Fréchet mean."""
+        if self.operator_angle is not None:
+            return self.operator_angle
+        candidates, probs, mask = self._in_float32()
         return sphere.angle(mask, sphere.frechet_mean(candidates, probs, self.karcher_steps))
 
-    @cached_property
+    @property
     def euclidean_angle(self) -> Tensor:
-        """(M,) radians between the mask and the Euclidean mean, the paper's diagnostic; computed when first read."""
-        candidates, probs, mask = self._wide()
+        """(M,) radians between the mask and the Euclidean mean."""
+        candidates, probs, mask = self._in_float32()
         return sphere.angle(mask, sphere.combine(probs, candidates))
 
-    def _wide(self) -> tuple[Tensor, Tensor, Tensor]:
+    def _in_float32(self) -> tuple[Tensor, Tensor, Tensor]:
         dtype = torch.promote_types(self.mask.dtype, torch.float32)
         return self.candidates.to(dtype), self.probs.to(dtype), self.mask.to(dtype)
 
 
 class SoftMask(nn.Module):
-    """Feedback from one prediction to the next input: an operator, its candidates and its confidence."""
+    """Feedback from one prediction to the next input: an operator, its candidates and its confidence.
+
+    `operator` is a name, FILE.py:FUNCTION, or a function (mask (D,), candidates (M, K, D), probs (M, K), weight (M,))
+    -> (M, D).
+
+    >>> import torch
+    >>> from arcmask.feedback import Confidence, SoftMask
+    >>> soft_mask = SoftMask("spherical", top_k=2, confidence=Confidence(fixed=0.5))
+    >>> tokens, logits, table = torch.tensor([[0, 3]]), torch.randn(1, 2, 4), torch.randn(4, 8)
+    >>> feedback = soft_mask(tokens, logits, table, mask_id=3)
+    >>> feedback.embeddings.shape, feedback.weight
+    (torch.Size([1, 2, 8]), tensor([0.5000]))
+    """
 
     def __init__(
         self,
-        operator: str = "spherical",
+        operator: str | Function | Operator = "spherical",
         top_k: int = 3,
         karcher_steps: int = 3,
         confidence: Confidence | None = None,
     ) -> None:
         super().__init__()
-        if top_k < 1:
-            raise ArcmaskError(f"top_k is {top_k}, but must be 1 or more")
-        if karcher_steps < 0:
-            raise ArcmaskError(f"karcher_steps is {karcher_steps}, but must be 0 or more")
-        self._operator = find_operator(operator)
-        self.operator = operator
+        self.record = find_operator(operator)
+        self.operator = self.record.name
         self.top_k = top_k
         self.karcher_steps = karcher_steps
+        check_at_least(1, self, "top_k")
+        check_at_least(0, self, "karcher_steps")
         self.confidence = Confidence() if confidence is None else confidence
 
     def forward(self, tokens: Tensor, logits: Tensor, table: Tensor, mask_id: int) -> Feedback:
-        """(B, L), raw logits (B, L, V) or (M, V), (V, D), id -> the next input.
+        """Return the next input from tokens (B, L), raw logits (B, L, V) or (M, V), a table (V, D) and the mask's id.
 
         The mask's own column of the logits gets no probability.
         """
@@ -97,10 +116,9 @@ class SoftMask(nn.Module):
     def blend(
         self, tokens: Tensor, candidates: Candidates, table: Tensor, mask_id: int, positions: Tensor | None = None
     ) -> Feedback:
-        """The same from candidates that are known already, one row for each masked position.
+        """Return the next input from candidates, one row for each masked position.
 
-        `positions` (B, L) says which masked positions the candidates are for, if not for all; the others keep the
-        mask's own embedding.
+        `positions` (B, L) restricts the candidates to some masked positions; the others keep the mask's embedding.
         """
         _check(tokens, table, mask_id)
         masked = tokens == mask_id
@@ -113,11 +131,11 @@ class SoftMask(nn.Module):
             )
         # One look-up for tokens, candidates and mask: its gradient fills a table of (V, D) once, not three times.
         ids = candidates.ids
-        wanted = torch.cat([tokens.flatten(), ids.flatten(), tokens.new_tensor([mask_id])])
-        embeddings, points, mask = embedding(wanted, table).split([tokens.numel(), ids.numel(), 1])
+        every = torch.cat([tokens.flatten(), ids.flatten(), tokens.new_tensor([mask_id])])
+        embeddings, points, mask = embedding(every, table).split([tokens.numel(), ids.numel(), 1])
         points, mask = points.unflatten(0, ids.shape), mask[0]
         weight = self.confidence(candidates.entropy)
-        blended = self._operator(mask, points, candidates.probs, weight, steps=self.karcher_steps)
+        blended, angle = self.record.blend(mask, points, candidates.probs, weight, self.karcher_steps)
         embeddings = embeddings.unflatten(0, tokens.shape).masked_scatter(masked.unsqueeze(-1), blended)
         return Feedback(
             embeddings=embeddings,
@@ -126,29 +144,35 @@ class SoftMask(nn.Module):
             candidates=points.detach(),
             probs=candidates.probs,
             karcher_steps=self.karcher_steps,
+            operator_angle=angle,
         )
 
     def settings(self) -> dict[str, Any]:
-        """All that makes this feedback, as plain data; `from_settings` is its inverse, to the bit."""
+        """Return the feedback as plain data; `from_settings` restores it to the bit."""
         confidence = {name: value.item() for name, value in self.confidence.named_parameters()}
         return {
             "operator": self.operator,
             "top_k": self.top_k,
             "karcher_steps": self.karcher_steps,
             "confidence": confidence or {"fixed": self.confidence.fixed},
+            **({} if self.record.is_ours else {_HASH: self.record.sha256}),
         }
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:
-        """What `settings` gave; a missing or unknown entry is an error that names it."""
-        wanted = {"operator", "top_k", "karcher_steps", "confidence"}
-        if set(settings) != wanted:
-            raise ArcmaskError(f"feedback settings are {sorted(settings)}, but must be {sorted(wanted)}")
+        """Restore what `settings` returned; a missing or unknown entry is an error that names it.
+
+        An operator from outside the package must have been registered by the user; no file is imported here.
+        """
+        if set(settings) - {_HASH} != set(_SETTINGS):
+            raise ArcmaskError(f"feedback settings are {sorted(settings)}, but must be {sorted(_SETTINGS)}")
+        name = settings["operator"]
+        is_missing = _HASH in settings and name not in OPERATORS
+        record = missing_operator(name, settings[_HASH]) if is_missing else find_operator(str(name))
+        if settings.get(_HASH, record.sha256) != record.sha256:
+            warnings.warn(f"the operator {name} has changed since the checkpoint was trained", stacklevel=2)
         return cls(
-            operator=settings["operator"],
-            top_k=settings["top_k"],
-            karcher_steps=settings["karcher_steps"],
-            confidence=Confidence.from_settings(settings["confidence"]),
+            record, settings["top_k"], settings["karcher_steps"], Confidence.from_settings(settings["confidence"])
         )
 
     def extra_repr(self) -> str:

@@ -1,7 +1,7 @@
-"""Denoisers: the Diffusion Transformer, adapters for other models, and what both take as input."""
+"""Denoisers: the Diffusion Transformer, the adapter for models of transformers, and the inputs both take."""
 
 from arcmask.model.config import SIZES, MDLMConfig, size_config
-from arcmask.model.denoiser import Denoiser, Precision, autocast, best_device, has_fast_bfloat16
+from arcmask.model.denoiser import Denoiser, Model, autocast, best_device, has_fast_bfloat16
 from arcmask.model.inputs import Distribution, Embedded, Mixture, ModelInput, TokenIds, embed
 from arcmask.model.mdlm import MDLM
 from arcmask.model.wrap import Wrapped, wrap
@@ -14,8 +14,8 @@ __all__ = [
     "Embedded",
     "MDLMConfig",
     "Mixture",
+    "Model",
     "ModelInput",
-    "Precision",
     "TokenIds",
     "Wrapped",
     "autocast",

@@ -1,22 +1,32 @@
-"""What the rest of the package asks of a model, and the precision it may run in.
+"""What the package needs of a model, and the precision it runs in.
 
-`Denoiser` is a protocol: a class of one's own with these five members is one too. Hidden states and logits are apart,
-so that whoever needs the logits of a few positions pays for those alone.
+`Denoiser` is a protocol for sampling and diagnostics: any class with these five members is one. `Model` adds what
+training, saving and moving need. Hidden states and logits are separate, so that logits are computed only for the
+positions that need them.
 """
 
 import json
 import os
-from contextlib import AbstractContextManager
+import subprocess
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from transformers.utils import logging
 
-from arcmask.errors import unknown_name
+from arcmask.errors import ArcmaskError, check_choice
+from arcmask.feedback import SoftMask
+from arcmask.files import written_whole
+from arcmask.settings import PRECISIONS, Precision
 
 FEEDBACK_FILE = "feedback.json"
-# What a saved model may consist of: a later save into the same folder leaves none of these behind.
+# The files of a saved model; a later save into the same folder removes those that it does not write.
 MODEL_FILES = (
     "config.json",
     "model*.safetensors",
@@ -28,14 +38,26 @@ MODEL_FILES = (
     "special_tokens_map.json",
     "vocab.*",
 )
-Precision = Literal["auto", "float32", "bfloat16"]
 
 
 @runtime_checkable
 class Denoiser(Protocol):
-    """Embeddings -> hidden states -> raw logits. Shapes: B sequences, L positions, V vocabulary, D and H widths.
+    """A model that maps embeddings to hidden states and hidden states to raw logits.
 
-    One whose logits are exactly one `nn.Linear` of the rows may name it `linear_head`: its loss then costs less.
+    Shapes: B sequences, L positions, V vocabulary, D and H widths. A denoiser whose logits are one `nn.Linear` of the
+    rows may name it `linear_head`; its training loss then takes less time and memory.
+
+    >>> import torch
+    >>> import arcmask
+    >>> class Bigram:
+    ...     mask_id, max_length = 4, None
+    ...     table = torch.eye(5)
+    ...     def hidden(self, embeddings):
+    ...         return embeddings
+    ...     def logits(self, hidden_rows):
+    ...         return hidden_rows @ torch.zeros(5, 5)
+    >>> isinstance(Bigram(), arcmask.Denoiser)
+    True
     """
 
     @property
@@ -57,49 +79,108 @@ class Denoiser(Protocol):
         """(M, H) -> (M, V), only the rows that are asked for; the mask's column is not removed."""
 
 
-class Companions:
-    """What a loaded denoiser has beside its weights: `feedback` (a SoftMask, or None) and `tokenizer` (or None).
+class Model(nn.Module, ABC):
+    """A denoiser that can be trained and saved: what `load` and `wrap` return.
 
-    Neither becomes a submodule: their state has files of its own, and the model's keys stay the released layout's.
+    Beside its weights it has `feedback` (a SoftMask, or None) and `tokenizer` (or None). Neither is a submodule: their
+    state has files of its own, and the model's keys stay those of the released layout. The feedback always lies on the
+    model's device.
     """
 
-    feedback: Any = None
+    feedback: SoftMask | None = None
     tokenizer: Any = None
+    mask_id: int
+    max_length: int | None
 
-    def save_companions(self, folder: Path) -> None:
-        """Write `feedback.json` and the tokenizer's files, as far as there are any."""
-        if self.feedback is not None:
-            (folder / FEEDBACK_FILE).write_text(json.dumps(self.feedback.settings(), indent=2) + "\n")
-        if self.tokenizer is not None:
-            self.tokenizer.save(folder)
+    @property
+    @abstractmethod
+    def table(self) -> Tensor:
+        """(V, D) input embeddings."""
+
+    @abstractmethod
+    def hidden(self, embeddings: Tensor) -> Tensor:
+        """Return the hidden states (B, L, H) of embeddings (B, L, D)."""
+
+    @abstractmethod
+    def logits(self, hidden_rows: Tensor) -> Tensor:
+        """Return the raw logits (M, V) of hidden rows (M, H)."""
+
+    def save(self, folder: str | os.PathLike[str], **options: Any) -> None:
+        """Write the model, its feedback and its tokenizer; every file appears whole.
+
+        `options` are those of transformers' `save_pretrained`.
+        """
+        with written_whole(Path(folder), replaces=MODEL_FILES) as scratch, without_bars():
+            self.save_weights(scratch, **options)
+            if self.feedback is not None:
+                (scratch / FEEDBACK_FILE).write_text(json.dumps(self.feedback.settings(), indent=2) + "\n")
+            if self.tokenizer is not None:
+                self.tokenizer.save(scratch)
+
+    @abstractmethod
+    def save_weights(self, folder: Path, **options: Any) -> None:
+        """Write the weights and the configuration into a folder."""
+
+    def check_length(self, length: int) -> None:
+        """Raise if a sequence is longer than the model takes."""
+        if self.max_length is not None and length > self.max_length:
+            raise ArcmaskError(f"a sequence has {length} positions, but the model takes at most {self.max_length}")
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in ("feedback", "tokenizer"):
-            object.__setattr__(self, name, value)
-        else:
+        if name not in ("feedback", "tokenizer"):
             super().__setattr__(name, value)
+            return
+        object.__setattr__(self, name, value)
+        if name == "feedback" and value is not None:
+            value.to(self.table.device)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        # What .to(), .cuda() and .cpu() call. Only the device is followed: the scalars stay in float32.
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        if self.feedback is not None:
+            self.feedback.to(self.table.device)
+        return self
+
+
+@contextmanager
+def without_bars() -> Iterator[None]:
+    """Keep transformers from drawing a progress bar for a file or two."""
+    were_on = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if were_on:
+            logging.enable_progress_bar()
 
 
 def best_device() -> torch.device:
-    """This process's GPU, which under torchrun is the one of its local rank; without one, the processor."""
+    """Return this process's GPU (under torchrun, that of its local rank), or the CPU if there is none."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
 
 
 def has_fast_bfloat16(device: torch.device | str) -> bool:
-    """Whether the device multiplies bfloat16 matrices in hardware; elsewhere that is far slower than float32."""
+    """Return whether the device multiplies bfloat16 matrices in hardware; elsewhere float32 is far faster."""
     device = torch.device(device)
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     if device.type == "cpu":
-        return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+        has_amx = torch.cpu._is_amx_tile_supported()
+        return (has_amx or torch.cpu._is_avx512_bf16_supported()) and (not has_amx or _amx_runs())
     return False
 
 
+@cache
+def _amx_runs() -> bool:
+    """Return whether AMX can be used: some virtual machines announce it and kill the process that runs it."""
+    code = "import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); x @ x"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
 def autocast(precision: Precision, device: torch.device | str) -> AbstractContextManager[None]:
-    """The context to call a denoiser in: bfloat16 products, plain float32, or ("auto") bfloat16 where it is fast."""
-    if precision not in ("auto", "float32", "bfloat16"):
-        raise unknown_name("precision", precision, ("auto", "float32", "bfloat16"))
+    """Return the context to call a denoiser in: bfloat16, float32, or ("auto") bfloat16 where the hardware has it."""
+    check_choice("precision", precision, PRECISIONS)
     enabled = precision == "bfloat16" or (precision == "auto" and has_fast_bfloat16(device))
     return torch.autocast(torch.device(device).type, dtype=torch.bfloat16, enabled=enabled)

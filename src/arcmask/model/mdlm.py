@@ -5,8 +5,7 @@ released or a saved checkpoint without remote code. What lies beside the weights
 `arcmask.checkpoint`.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,16 +13,14 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForMaskedLM, PreTrainedModel
 from transformers.modeling_outputs import MaskedLMOutput
-from transformers.utils import logging
 
 from arcmask.errors import ArcmaskError
-from arcmask.files import written_whole
 from arcmask.model.config import MDLMConfig, size_config
-from arcmask.model.denoiser import MODEL_FILES, Companions
+from arcmask.model.denoiser import Model
 from arcmask.model.dit import DiT, VocabEmbedding
 
 
-class MDLM(Companions, PreTrainedModel):
+class MDLM(Model, PreTrainedModel):
     """A masked diffusion language model; a `Denoiser`, and a transformers model that returns raw logits."""
 
     config_class = MDLMConfig
@@ -32,6 +29,7 @@ class MDLM(Companions, PreTrainedModel):
 
     def __init__(self, config: MDLMConfig) -> None:
         super().__init__(config)
+        self.mask_id, self.max_length = config.mask_token_id, config.model_length
         self.backbone = DiT(config)
         self.post_init()  # type: ignore[no-untyped-call]
 
@@ -43,24 +41,13 @@ class MDLM(Companions, PreTrainedModel):
             return cls(size_config(size, vocab_size, **changes))
 
     @property
-    def mask_id(self) -> int:
-        """The id of `[MASK]`."""
-        return self.config.mask_token_id
-
-    @property
-    def max_length(self) -> int:
-        """The length it was made for."""
-        return self.config.model_length
-
-    @property
     def table(self) -> Tensor:
         """(V, D) input embeddings."""
         return self.backbone.vocab_embed.embedding
 
     def hidden(self, embeddings: Tensor) -> Tensor:
         """(B, L, D) -> (B, L, D): what the output layer multiplies."""
-        if embeddings.shape[1] > self.max_length:
-            raise ArcmaskError(f"a sequence has {embeddings.shape[1]} positions, but the model takes {self.max_length}")
+        self.check_length(embeddings.shape[1])
         return self.backbone(embeddings)
 
     def logits(self, hidden_rows: Tensor) -> Tensor:
@@ -78,6 +65,12 @@ class MDLM(Companions, PreTrainedModel):
             raise ArcmaskError("give either input_ids or inputs_embeds")
         embeddings = self.backbone.vocab_embed(input_ids) if inputs_embeds is None else inputs_embeds
         return MaskedLMOutput(logits=self.logits(self.hidden(embeddings)))  # type: ignore[arg-type]
+
+    def set_dropout(self, dropout: float) -> None:
+        """Change the dropout of every block."""
+        self.config.dropout = dropout
+        for block in self.backbone.blocks:
+            block.dropout = dropout  # type: ignore[assignment]
 
     def compile_blocks(self) -> None:
         """torch.compile for each block, in place; keys and results stay as they are."""
@@ -97,11 +90,13 @@ class MDLM(Companions, PreTrainedModel):
         if isinstance(module, nn.Linear | VocabEmbedding):
             module.reset_parameters()
 
-    def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> None:
-        """As in transformers, with feedback and tokenizer beside the weights, and every file whole or not there."""
-        with written_whole(Path(save_directory), replaces=MODEL_FILES) as scratch, without_bars():
-            super().save_pretrained(scratch, *args, **kwargs)
-            self.save_companions(scratch)
+    def save_pretrained(self, save_directory: Any, **options: Any) -> None:  # type: ignore[override]
+        """Save as `save` does: with feedback and tokenizer beside the weights, and every file whole."""
+        self.save(save_directory, **options)
+
+    def save_weights(self, folder: Path, **options: Any) -> None:
+        """Write config.json and model.safetensors."""
+        PreTrainedModel.save_pretrained(self, folder, **options)
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
@@ -112,18 +107,6 @@ class MDLM(Companions, PreTrainedModel):
         model, info = both
         refuse_misfits(str(pretrained_model_name_or_path), info)
         return (model, info) if wants_info else model
-
-
-@contextmanager
-def without_bars() -> Iterator[None]:
-    """Keep transformers from drawing a progress bar for a file or two."""
-    were_on = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if were_on:
-            logging.enable_progress_bar()
 
 
 def refuse_misfits(source: str, info: Mapping[str, Any]) -> None:

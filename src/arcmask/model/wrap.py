@@ -14,14 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from arcmask.errors import ArcmaskError
-from arcmask.files import written_whole
-from arcmask.model.denoiser import MODEL_FILES, Companions
-from arcmask.model.mdlm import without_bars
+from arcmask.model.denoiser import Model
 
 WRAP_FILE = "wrap.json"  # what `wrap` was told, beside the model's own files
 
 
-class Wrapped(Companions, nn.Module):
+class Wrapped(Model):
     """The denoiser surface over a transformers model; see `wrap`."""
 
     def __init__(self, model: Any, mask_id: int, shift: bool, max_length: int | None) -> None:
@@ -38,8 +36,7 @@ class Wrapped(Companions, nn.Module):
 
     def hidden(self, embeddings: Tensor) -> Tensor:
         """(B, L, D) -> (B, L, H): what the output embeddings multiply."""
-        if self.max_length is not None and embeddings.shape[1] > self.max_length:
-            raise ArcmaskError(f"a sequence has {embeddings.shape[1]} positions, but the model takes {self.max_length}")
+        self.check_length(embeddings.shape[1])
         with _without_product(self.model.get_output_embeddings()):
             hidden = self.model(inputs_embeds=embeddings.to(self.table.dtype)).logits
         if self.shift:  # what is predicted at a position is for the next one; the first has only its own
@@ -50,13 +47,18 @@ class Wrapped(Companions, nn.Module):
         """(M, H) -> (M, V), raw; an output padded past the table is cut to it."""
         return self.model.get_output_embeddings()(hidden_rows)[..., : self.table.shape[0]]
 
-    def save_pretrained(self, folder: Any) -> None:
-        """The model's own `save_pretrained`, with feedback and tokenizer beside it."""
-        with written_whole(Path(folder), replaces=MODEL_FILES) as scratch, without_bars():
-            self.model.save_pretrained(scratch)
-            settings = {"mask_id": self.mask_id, "shift": self.shift, "max_length": self.max_length}
-            (scratch / WRAP_FILE).write_text(json.dumps(settings) + "\n")
-            self.save_companions(scratch)
+    @property
+    def linear_head(self) -> nn.Linear | None:
+        """The output embeddings, if `logits` is exactly their product with the rows."""
+        head = self.model.get_output_embeddings()
+        is_plain = type(head) is nn.Linear and head.weight.shape[0] == self.table.shape[0]
+        return head if is_plain else None
+
+    def save_weights(self, folder: Path, **options: Any) -> None:
+        """Write the model with its own `save_pretrained`, and how it was wrapped."""
+        self.model.save_pretrained(folder, **options)
+        settings = {"mask_id": self.mask_id, "shift": self.shift, "max_length": self.max_length}
+        (folder / WRAP_FILE).write_text(json.dumps(settings) + "\n")
 
 
 def wrap(model: Any, mask_id: int, *, shift: bool = False, max_length: int | None = None) -> Wrapped:
@@ -66,7 +68,7 @@ def wrap(model: Any, mask_id: int, *, shift: bool = False, max_length: int | Non
     unless given. Four positions are run to see that hidden states and logits add up to the model's own output.
     """
     kind = type(model).__name__
-    if isinstance(model, Companions):
+    if isinstance(model, Model):
         raise ArcmaskError(f"a {kind} is a denoiser already; it need not be wrapped")
     for name in ("get_input_embeddings", "get_output_embeddings"):
         if getattr(getattr(model, name, lambda: None)(), "weight", None) is None:

@@ -3,29 +3,30 @@
 from collections.abc import Callable
 from functools import partial
 
-from arcmask.errors import unknown_name
-from arcmask.experiment.plan import Plan
+from arcmask.errors import check_choice
+from arcmask.recipes.arms import add_operators
 from arcmask.recipes.paper import PLANS as PAPER
 from arcmask.recipes.quickstart import PLANS as QUICKSTART
-from arcmask.recipes.training import Recipe, owt_continue, sotu_tiny, sotu_tiny_base
+from arcmask.recipes.runs import Recipe, owt_continue, sotu_tiny, sotu_tiny_base
+from arcmask.settings.experiment import Plan
+from arcmask.settings.operators import OPERATOR_NAMES
 
-_ARMS = ("none", "linear", "spherical")
+__all__ = ["EXPERIMENTS", "RECIPES", "Recipe", "add_operators", "find_experiment", "find_recipe"]
+
 RECIPES: dict[str, Callable[[], Recipe]] = {"sotu-tiny-base": sotu_tiny_base}
-RECIPES |= {f"sotu-tiny-{operator}": partial(sotu_tiny, operator) for operator in _ARMS}
-RECIPES |= {f"owt-continue-{operator}": partial(owt_continue, operator) for operator in _ARMS}
+RECIPES |= {f"sotu-tiny-{operator}": partial(sotu_tiny, operator) for operator in OPERATOR_NAMES}
+RECIPES |= {f"owt-continue-{operator}": partial(owt_continue, operator) for operator in OPERATOR_NAMES}
 
 EXPERIMENTS: dict[str, Callable[[], Plan]] = QUICKSTART | PAPER
 
 
 def find_recipe(name: str) -> Recipe:
-    """The training recipe of that name; an unknown name lists the known ones."""
-    if name not in RECIPES:
-        raise unknown_name("recipe", name, RECIPES)
+    """Return the training recipe of a name; an unknown name lists the choices."""
+    check_choice("recipe", name, RECIPES)
     return RECIPES[name]()
 
 
 def find_experiment(name: str) -> Plan:
-    """The experiment of that name; an unknown name lists the known ones."""
-    if name not in EXPERIMENTS:
-        raise unknown_name("experiment", name, EXPERIMENTS)
+    """Return the experiment of a name; an unknown name lists the choices."""
+    check_choice("experiment", name, EXPERIMENTS)
     return EXPERIMENTS[name]()

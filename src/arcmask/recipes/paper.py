@@ -7,9 +7,9 @@ and the two operators between LERP and the Fréchet mean.
 from collections.abc import Callable
 from dataclasses import replace
 
-from arcmask.experiment.plan import Arm, Generation, Plan
-from arcmask.recipes.arms import karcher_arms, named_arm, top_k_arms, weight_arms
-from arcmask.recipes.training import owt_continue
+from arcmask.recipes.arms import karcher_arms, named_arm, operator_arms, top_k_arms, weight_arms
+from arcmask.recipes.runs import owt_continue
+from arcmask.settings.experiment import Arm, Generation, Plan
 
 SEEDS = (1, 2, 3)
 ABLATION_STEP = 1181
@@ -81,8 +81,7 @@ def paper_weights() -> Plan:
 
 def paper_operators() -> Plan:
     """What makes the difference: the norm, the mean, or the path?"""
-    names = ("none", "linear", "renormalized", "spherical-euclidean", "spherical")
-    return _plan("paper-operators", "Operators", dict(named_arm(_TRAIN, name) for name in names))
+    return _plan("paper-operators", "Operators", operator_arms(_TRAIN))
 
 
 PLANS: dict[str, Callable[[], Plan]] = {

@@ -7,9 +7,9 @@ Batches are half those of the base, for twice the steps at the same cost.
 from collections.abc import Callable
 from dataclasses import replace
 
-from arcmask.experiment.plan import Arm, Generation, Plan
-from arcmask.recipes.arms import karcher_arms, named_arm, top_k_arms, weight_arms
-from arcmask.recipes.training import sotu_data, sotu_tiny
+from arcmask.recipes.arms import karcher_arms, named_arm, operator_arms, top_k_arms, weight_arms
+from arcmask.recipes.runs import sotu_data, sotu_tiny
+from arcmask.settings.experiment import Arm, Generation, Plan
 
 WEIGHT = 0.3
 _SHORT = replace(
@@ -103,9 +103,7 @@ def quickstart_weights() -> Plan:
 
 def quickstart_operators() -> Plan:
     """What makes the difference: the norm, the mean, or the path?"""
-    names = ("none", "linear", "renormalized", "spherical-euclidean", "spherical")
-    chosen = dict(named_arm(_LONG, name, None if name == "none" else WEIGHT) for name in names)
-    return _ablation("quickstart-operators", "Operators", chosen, "none")
+    return _ablation("quickstart-operators", "Operators", operator_arms(_LONG, WEIGHT), "none")
 
 
 def _ablation(recipe: str, title: str, chosen: dict[str, Arm], baseline: str) -> Plan:

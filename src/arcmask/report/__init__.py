@@ -1,17 +1,7 @@
-"""The report: tables, figures and one HTML page from run folders. Attributes load late, for the command line's sake."""
+"""The report: tables, figures and one HTML page from run folders."""
 
-from typing import Any
+from arcmask.report.build import build_report
+from arcmask.report.terminal import terminal_table
+from arcmask.settings.report import ReportConfig
 
-from arcmask import late
-
-_HOMES = {"ReportConfig": "config", "build_report": "build", "terminal_table": "terminal"}
-
-__all__ = sorted(_HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    return late.attribute(__name__, _HOMES, name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__all__ = ["ReportConfig", "build_report", "terminal_table"]

@@ -75,8 +75,8 @@ def _sphere(found: dict[str, Array], angle: float, source: str, data: dict[str, 
     for name in _SHOWN:
         seen, _ = _view(found[name], angle)
         label = {"linear": "LERP: the chord", "spherical": "SLERP: the arc"}[name]
-        axes.plot(*seen.T, color=figures.COLOURS[name], lw=2.4, label=label, zorder=4)
-        axes.plot(*seen[::10].T, color=figures.COLOURS[name], lw=0, marker="o", ms=4, zorder=5)
+        axes.plot(*seen.T, color=figures.colour(name), lw=2.4, label=label, zorder=4)
+        axes.plot(*seen[::10].T, color=figures.colour(name), lw=0, marker="o", ms=4, zorder=5)
     ends, _ = _view(found["spherical"][[0, -1]], angle)
     for end in ends:
         axes.plot(*np.stack([np.zeros(2), end], -1), color=figures.MUTED, lw=0.9, ls=(0, (3, 2)), zorder=3)
@@ -118,7 +118,7 @@ def _norms(weight: Array, found: dict[str, Array], angle: float, source: str) ->
     made, axes = figures.figure(*SIZE)
     norms = {name: np.linalg.norm(path, axis=-1) for name, path in found.items()}
     for name, label in (("linear", "LERP"), ("spherical", "SLERP")):
-        axes.plot(weight, norms[name], color=figures.COLOURS[name], label=label)
+        axes.plot(weight, norms[name], color=figures.colour(name), label=label)
     axes.set(xlim=(0, 1), ylim=(min(0.5, norms["linear"].min()), 1.05))
     name_axes(axes, "Norm along the path", "weight", "norm / norm of the mask")
     legend_below(axes)
@@ -137,7 +137,7 @@ def norm_figure(found: dict[str, Any]) -> Drawing | None:
     if not found.get("ranks"):
         return None
     made, axes = figures.figure(*SIZE)
-    axes.plot(found["ranks"], found["norms"], color=figures.COLOURS["spherical"], lw=0, marker="o", ms=2.5, alpha=0.5)
+    axes.plot(found["ranks"], found["norms"], color=figures.colour("spherical"), lw=0, marker="o", ms=2.5, alpha=0.5)
     if found.get("bins"):
         middles = [math.sqrt(first * last) for first, last, _ in found["bins"]]
         medians = [spread["median"] for _, _, spread in found["bins"]]

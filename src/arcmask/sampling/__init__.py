@@ -1,25 +1,10 @@
-"""Sampling: step rules, filters, the loop with feedback, traces. Attributes load late, for the command line's sake."""
+"""Sampling: step rules, filters, the loop with feedback, and traces."""
 
-from typing import Any
+from arcmask.sampling.filters import Filter
+from arcmask.sampling.generate import Samples, sample
+from arcmask.sampling.loop import Sampler
+from arcmask.sampling.rules import RULES
+from arcmask.sampling.trace import Trace
+from arcmask.settings.sample import SampleConfig
 
-from arcmask import late
-
-_HOMES = {
-    "RULES": "rules",
-    "Filter": "filters",
-    "SampleConfig": "config",
-    "Sampler": "loop",
-    "Samples": "generate",
-    "Trace": "trace",
-    "sample": "generate",
-}
-
-__all__ = sorted(_HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    return late.attribute(__name__, _HOMES, name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__all__ = ["RULES", "Filter", "SampleConfig", "Sampler", "Samples", "Trace", "sample"]

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from arcmask.errors import ArcmaskError
+from arcmask.settings.sample import SampleConfig
 
 # Rows are sorted only as far as the nucleus reaches; this many of the largest are tried first.
 _FIRST = 2048
@@ -38,6 +39,16 @@ class Filter:
             raise ArcmaskError(f"top_p is {self.top_p}, but must lie above 0 and be at most 1")
         if self.top_k is not None and self.top_k < 1:
             raise ArcmaskError(f"top_k is {self.top_k}, but must be 1 or more")
+
+    @classmethod
+    def from_settings(cls, config: SampleConfig) -> "Filter":
+        """Build the filter of `arcmask sample`'s settings."""
+        return cls(
+            temperature=config.temperature,
+            top_p=config.top_p,
+            top_k=config.top_k,
+            drop_crossing=config.drop_crossing,
+        )
 
     def draw(self, logits: Tensor, uniform: Tensor, *, rows: Tensor, exclude: int) -> tuple[Tensor, Tensor]:
         """Logits (N, V), a number in [0, 1) for each of M rows, the mask's id -> tokens (M,) and their shares (M,).

@@ -21,7 +21,7 @@ from arcmask.feedback import SoftMask
 from arcmask.model import Denoiser
 from arcmask.sampling.draws import Draws
 from arcmask.sampling.filters import Filter
-from arcmask.sampling.rules import Plan, Rule, StepState
+from arcmask.sampling.rules import Rule, StepState, Timetable
 from arcmask.sampling.trace import Trace, TraceStep, held_share, measure, nothing_fed
 
 # Logits that exist at a time.
@@ -73,21 +73,21 @@ class Sampler:
     def _run(self, tokens: Tensor, draws: Draws, trace: Trace | None) -> tuple[Tensor, Tensor]:
         k = _SHOWN if self.feedback is None else self.feedback.top_k
         batch = _Batch(tokens, self.denoiser.mask_id, min(k, self.denoiser.table.shape[0]))
-        plan = self.rule.plan(self.steps, batch.free, draws)
+        timetable = self.rule.timetable(self.steps, batch.free, draws)
         for step in range(self.steps):
-            self._step(batch, step, plan, draws.uniform(3, tokens.shape[1]), trace)
+            self._step(batch, step, timetable, draws.uniform(3, tokens.shape[1]), trace)
         masked = batch.tokens == self.denoiser.mask_id
         self._remove_noise(batch, masked)
         if trace is not None:
             trace.tokens, trace.filled = batch.tokens, masked
         return batch.tokens, batch.calls
 
-    def _step(self, batch: _Batch, step: int, plan: Plan, uniform: Tensor, trace: Trace | None) -> None:
+    def _step(self, batch: _Batch, step: int, timetable: Timetable, uniform: Tensor, trace: Trace | None) -> None:
         masked = batch.tokens == self.denoiser.mask_id
         state = StepState(
-            time=plan.times[:, step],
-            next_time=plan.times[:, step + 1],
-            count=None if plan.counts is None else plan.counts[:, step],
+            time=timetable.times[:, step],
+            next_time=timetable.times[:, step + 1],
+            count=None if timetable.counts is None else timetable.counts[:, step],
             masked=masked,
             free=batch.free,
             reveal_uniform=uniform[:, 0],
@@ -135,9 +135,10 @@ class Sampler:
         if self.feedback is not None and bool(positions.any()):
             chosen = torch.zeros_like(batch.free)
             chosen[run] = positions
-            candidates = batch.candidates(chosen)
+            wide = torch.promote_types(table.dtype, torch.float32)
+            candidates = batch.candidates(chosen).to(table.device, wide)
             feedback = self.feedback.blend(
-                on_device, _moved(candidates, table), table, self.denoiser.mask_id, positions.to(table.device)
+                on_device, candidates, table, self.denoiser.mask_id, positions.to(table.device)
             )
             embeddings = feedback.embeddings
             if traced:
@@ -206,16 +207,6 @@ def _evaluating(denoiser: Denoiser) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
-
-
-def _moved(candidates: Candidates, table: Tensor) -> Candidates:
-    """On the table's device, in the precision that feedback is computed in."""
-    wide = torch.promote_types(table.dtype, torch.float32)
-    return Candidates(
-        ids=candidates.ids.to(table.device),
-        probs=candidates.probs.to(table.device, wide),
-        entropy=candidates.entropy.to(table.device, wide),
-    )
 
 
 def _places(wanted: Tensor, logits: Tensor) -> Tensor:

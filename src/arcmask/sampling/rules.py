@@ -18,7 +18,7 @@ END_TIME = 1e-5
 
 
 @dataclass(frozen=True)
-class Plan:
+class Timetable:
     """Fixed before the first step: the time of each and of the end (B, S + 1), and how many it reveals (B, S)."""
 
     times: Tensor
@@ -52,7 +52,7 @@ class Rule(Protocol):
 
     needs_certainty: ClassVar[bool]
 
-    def plan(self, steps: int, free: Tensor, draws: Draws) -> Plan:
+    def timetable(self, steps: int, free: Tensor, draws: Draws) -> Timetable:
         """The times of a run."""
 
     def choose(self, state: StepState) -> Change:
@@ -65,9 +65,9 @@ class Ancestral:
 
     needs_certainty: ClassVar[bool] = False
 
-    def plan(self, steps: int, free: Tensor, draws: Draws) -> Plan:  # noqa: ARG002
+    def timetable(self, steps: int, free: Tensor, draws: Draws) -> Timetable:  # noqa: ARG002
         """An even grid."""
-        return Plan(_even_grid(steps, len(free)))
+        return Timetable(_even_grid(steps, len(free)))
 
     def choose(self, state: StepState) -> Change:
         """Each position by itself."""
@@ -85,14 +85,14 @@ class FirstHitting:
 
     needs_certainty: ClassVar[bool] = False
 
-    def plan(self, steps: int, free: Tensor, draws: Draws) -> Plan:
+    def timetable(self, steps: int, free: Tensor, draws: Draws) -> Timetable:
         """With n masked at time t, the next event is at t u^(1/n). A group's time is that of the event before it."""
         total = free.sum(1, keepdim=True)
         left = (total - torch.arange(free.shape[1])).clamp_min(1)
         events = torch.cumprod(draws.uniform(free.shape[1]) ** (1 / left), dim=1)
         events = torch.cat([torch.ones_like(events[:, :1]), events], dim=1)
         done = _even_groups(total, steps)
-        return Plan(events.gather(1, done), done.diff(dim=1))
+        return Timetable(events.gather(1, done), done.diff(dim=1))
 
     def choose(self, state: StepState) -> Change:
         """So many of the masked ones, every set of them equally likely."""
@@ -105,9 +105,9 @@ class MostConfident:
 
     needs_certainty: ClassVar[bool] = True
 
-    def plan(self, steps: int, free: Tensor, draws: Draws) -> Plan:  # noqa: ARG002
+    def timetable(self, steps: int, free: Tensor, draws: Draws) -> Timetable:  # noqa: ARG002
         """An even grid, and the same number of positions in every step."""
-        return Plan(_even_grid(steps, len(free)), _even_groups(free.sum(1, keepdim=True), steps).diff(dim=1))
+        return Timetable(_even_grid(steps, len(free)), _even_groups(free.sum(1, keepdim=True), steps).diff(dim=1))
 
     def choose(self, state: StepState) -> Change:
         """So many of the masked ones, the most certain first."""
@@ -125,9 +125,9 @@ class RemaskCap:
     def __post_init__(self) -> None:
         _check_share("cap", self.cap)
 
-    def plan(self, steps: int, free: Tensor, draws: Draws) -> Plan:  # noqa: ARG002
+    def timetable(self, steps: int, free: Tensor, draws: Draws) -> Timetable:  # noqa: ARG002
         """An even grid."""
-        return Plan(_even_grid(steps, len(free)))
+        return Timetable(_even_grid(steps, len(free)))
 
     def choose(self, state: StepState) -> Change:
         """Under alpha = 1 - t."""
@@ -154,9 +154,9 @@ class RemaskLoop:
         if not 0 < self.stop < self.start < 1:
             raise ArcmaskError(f"the loop runs from {self.start} to {self.stop}, but must have 1 > start > stop > 0")
 
-    def plan(self, steps: int, free: Tensor, draws: Draws) -> Plan:  # noqa: ARG002
+    def timetable(self, steps: int, free: Tensor, draws: Draws) -> Timetable:  # noqa: ARG002
         """An even grid."""
-        return Plan(_even_grid(steps, len(free)))
+        return Timetable(_even_grid(steps, len(free)))
 
     def choose(self, state: StepState) -> Change:
         """Masking again only inside the loop."""

@@ -1,17 +1,6 @@
-"""Training: the loop, its optimiser, its run folders. Attributes load late, for the command line's sake."""
+"""Training: the loop, its optimiser, and checkpoints that resume to the bit."""
 
-from typing import Any
+from arcmask.settings.train import TrainConfig
+from arcmask.training.loop import Trainer, train
 
-from arcmask import late
-
-_HOMES = {"STOPPED": "loop", "Stopped": "loop", "TrainConfig": "config", "Trainer": "loop", "train": "loop"}
-
-__all__ = sorted(_HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    return late.attribute(__name__, _HOMES, name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__all__ = ["TrainConfig", "Trainer", "train"]

@@ -1,22 +1,25 @@
-"""What can be wrong with a run, seen before a model is built: a wrong run dies within seconds."""
+"""The checks before training, so that a wrong run fails within seconds and before a model is built."""
 
-import json
 import os
 import shutil
 from pathlib import Path
 
-from arcmask.data import open_prepared, read_index
-from arcmask.errors import ArcmaskError, unknown_name
+from arcmask.data import PreparedCorpus, open_prepared, read_index
+from arcmask.errors import ArcmaskError, check_choice
 from arcmask.feedback import find_operator
 from arcmask.model import SIZES
-from arcmask.training.config import TrainConfig
-from arcmask.training.state import RunFolder
+from arcmask.run_folder import read_settings
+from arcmask.settings.train import TrainConfig
+from arcmask.training.state import open_run
+
+# Weights, raw weights, averages and two moments, in float32.
+STATE_BYTES = 5 * 4
 
 
 def check_before_loading(config: TrainConfig, run: Path, *, write: bool = True) -> None:
-    """Settings, data, the checkpoint's fit, the batch's divisibility, write access and disk space.
+    """Check settings, data, the checkpoint's fit, the batch size, write access and disk space.
 
-    With `write` the run's folder is made; without, nothing is.
+    With `write`, also create the run's folder.
     """
     find_operator(config.operator)
     world = int(os.environ.get("WORLD_SIZE", 1))
@@ -33,39 +36,35 @@ def check_before_loading(config: TrainConfig, run: Path, *, write: bool = True) 
             f"{config.data!r} was prepared with holdout none, but the run validates every {config.validate_every} "
             "steps; give --validate_every 0"
         )
-    if config.init.startswith("new:"):
-        size = config.init.removeprefix("new:")
-        if size not in SIZES:
-            raise unknown_name("model size", size, SIZES)
-        width, blocks = SIZES[size]["hidden_dim"], SIZES[size]["n_blocks"]
-        parameters = 2 * corpus.vocab_size * width + 13 * blocks * width * width
-    else:
-        parameters = _check_checkpoint(config.init, corpus)
+    parameters = _count_parameters(config.init, corpus)
     if not write or int(os.environ.get("RANK", 0)) > 0:
-        return  # the folder is the first rank's to make
-    RunFolder(run).open(config)
-    # Weights, raw weights, averages and two moments, in float32; one checkpoint more than are kept exists while saving.
-    needed = 5 * 4 * parameters * (config.keep + 1)
+        return  # the first rank creates the folder
+    open_run(run, config)
+    needed = STATE_BYTES * parameters * (config.keep + 1)  # while saving there is one checkpoint more
     free = shutil.disk_usage(run).free
     if free < needed:
         raise ArcmaskError(f"{run} has {free / 1e9:.1f} GB free, but its checkpoints need {needed / 1e9:.1f} GB")
 
 
-def _check_checkpoint(init: str, corpus: object) -> int:
-    """See that a local model folder fits the data; returns about how many parameters it has."""
+def _count_parameters(init: str, corpus: PreparedCorpus) -> int:
+    """Check that the model fits the data, as far as can be seen without loading; return about how large it is."""
+    if init.startswith("new:"):
+        size = init.removeprefix("new:")
+        check_choice("model size", size, SIZES)
+        width, blocks = SIZES[size]["hidden_dim"], SIZES[size]["n_blocks"]
+        return 2 * corpus.vocab_size * width + 13 * blocks * width * width
     path = Path(init)
-    settings = path / "config.json"
-    if not settings.is_file():
+    if not (path / "config.json").is_file():
         if path.suffix == ".ckpt" and not path.is_file():
             raise ArcmaskError(f"there is no file {path}")
-        return 0  # a run, a file or a hub id: seen when it is opened
-    content = json.loads(settings.read_text())
-    if content.get("model_type") == "mdlm":
-        vocabulary = content["vocab_size"]
-        corpus.check_fits(  # type: ignore[attr-defined]
+        return 0  # a run, a file or a hub id: checked when it is loaded
+    settings = read_settings(path / "config.json")
+    if settings.get("model_type") == "mdlm":
+        vocabulary = settings["vocab_size"]
+        corpus.check_fits(
             vocab_size=vocabulary,
-            mask_id=content.get("mask_token_id", vocabulary - 1),
-            max_length=content.get("model_length"),
+            mask_id=settings.get("mask_token_id", vocabulary - 1),
+            max_length=settings.get("model_length"),
         )
     weights = path / "model.safetensors"
     return weights.stat().st_size // 4 if weights.is_file() else 0

@@ -1,4 +1,4 @@
-"""What a step says of itself: sums over micro-batches and ranks as metrics, and the tracker that hears of them."""
+"""The metrics of a step, from sums over micro-batches and ranks; and the experiment tracker."""
 
 import math
 import warnings
@@ -11,28 +11,31 @@ from accelerate import Accelerator  # type: ignore[import-untyped]
 from torch import Tensor
 
 from arcmask.objective import Objective
-from arcmask.training.config import TrainConfig
+from arcmask.settings.train import TrainConfig
 
 
 class Sums:
-    """What is added up over micro-batches and ranks: [loss, masked, fed, weight, weight^2, angle, Euclidean angle]."""
+    """What is added up over micro-batches and ranks.
+
+    The entries are loss, masked positions, positions with feedback, weight, squared weight, angle, Euclidean angle.
+    """
 
     SIZE = 7
 
     @staticmethod
-    def of(found: Objective) -> Tensor:
-        """Of one micro-batch."""
-        sums = [float(found.loss.detach()), float(found.masked), 0.0, 0.0, 0.0, 0.0, 0.0]
-        if found.feedback is not None:
-            weight = found.feedback.weight.detach().double()
-            angles = (found.feedback.angle.double(), found.feedback.euclidean_angle.double())
+    def of(result: Objective) -> Tensor:
+        """Return the sums of one micro-batch."""
+        sums = [float(result.loss.detach()), float(result.masked), 0.0, 0.0, 0.0, 0.0, 0.0]
+        if result.feedback is not None:
+            weight = result.feedback.weight.detach().double()
+            angles = (result.feedback.angle.double(), result.feedback.euclidean_angle.double())
             sums[2:] = [len(weight), *(float(x.sum()) for x in (weight, weight.square(), *angles))]
         return torch.tensor(sums, dtype=torch.float64)
 
     @staticmethod
     def record(total: Tensor, positions: int) -> dict[str, Any]:
-        """As metrics; means of what is fed back only where something was."""
-        loss, masked, fed, weight, squares, angle, euclidean = total.tolist()
+        """Return the metrics; those of the feedback only if a position had any."""
+        loss, masked, positions_fed, weight, squares, angle, euclidean = total.tolist()
         nll = loss / positions
         record: dict[str, Any] = {
             "loss": nll,
@@ -40,19 +43,19 @@ class Sums:
             "perplexity": math.exp(min(nll, 700.0)),
             "masked": int(masked),
         }
-        if fed:
-            mean = weight / fed
+        if positions_fed:
+            mean = weight / positions_fed
             record |= {
                 "weight": mean,
-                "weight_spread": math.sqrt(max(0.0, squares / fed - mean * mean)),
-                "angle": angle / fed,
-                "euclidean_angle": euclidean / fed,
+                "weight_spread": math.sqrt(max(0.0, squares / positions_fed - mean * mean)),
+                "angle": angle / positions_fed,
+                "euclidean_angle": euclidean / positions_fed,
             }
         return record
 
 
 class Tracker:
-    """An experiment tracker that can be lost without harm."""
+    """An experiment tracker. If it fails, training continues without it."""
 
     def __init__(self, config: TrainConfig, run: Path) -> None:
         self._accelerator: Accelerator | None = None
@@ -67,7 +70,7 @@ class Tracker:
             self._drop(error)
 
     def log(self, record: Mapping[str, Any]) -> None:
-        """Numbers only."""
+        """Send the numbers of a record to the tracker."""
         if self._accelerator is None:
             return
         numbers = {key: value for key, value in record.items() if isinstance(value, (int, float))}
@@ -77,5 +80,5 @@ class Tracker:
             self._drop(error)
 
     def _drop(self, error: Exception) -> None:
-        warnings.warn(f"the tracker failed and is dropped; training goes on ({error})", stacklevel=2)
+        warnings.warn(f"the tracker failed and is no longer used; training continues ({error})", stacklevel=2)
         self._accelerator = None

@@ -1,4 +1,4 @@
-"""What the weights go through in a step: learning rates, AdamW in two groups, and their running average."""
+"""The optimiser: learning rates, AdamW in two groups, and the running average of the weights."""
 
 import math
 from collections.abc import Mapping
@@ -6,11 +6,11 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from arcmask.training.config import TrainConfig
+from arcmask.settings.train import TrainConfig
 
 
 def rate(config: TrainConfig, step: int) -> float:
-    """The factor on both learning rates in a step, counted from 0: a linear warm-up, then constant or half a cosine."""
+    """Return the factor on both learning rates in a step, counted from 0: linear warm-up, then constant or cosine."""
     if step < config.warm_up:
         return (step + 1) / config.warm_up
     if config.curve == "constant":
@@ -20,7 +20,7 @@ def rate(config: TrainConfig, step: int) -> float:
 
 
 def build_optimiser(config: TrainConfig, backbone: nn.Module, confidence: nn.Module | None) -> torch.optim.AdamW:
-    """AdamW with a group for the backbone and one for the confidence scalars, as far as they are trained."""
+    """Build AdamW with a group for the backbone and one for the confidence scalars, if they are trained."""
     groups = []
     trained = [parameter for parameter in backbone.parameters() if parameter.requires_grad]
     if trained:
@@ -32,7 +32,7 @@ def build_optimiser(config: TrainConfig, backbone: nn.Module, confidence: nn.Mod
 
 
 def set_rates(optimiser: torch.optim.Optimizer, factor: float) -> None:
-    """Put a step's learning rates in place."""
+    """Set the learning rates of a step."""
     for group in optimiser.param_groups:
         group["lr"] = group["base"] * factor
 
@@ -47,7 +47,7 @@ class Average:
 
     @torch.no_grad()
     def update(self, parameters: Mapping[str, Tensor]) -> None:
-        """Take one step of the average. Early on the decay is smaller, so that the start is soon forgotten."""
+        """Update the average. In the first steps the decay is smaller, so the initial weights are soon forgotten."""
         self.updates += 1
         decay = min(self.decay, (1 + self.updates) / (10 + self.updates))
         for name, shadow in self.shadow.items():
@@ -55,7 +55,7 @@ class Average:
 
     @torch.no_grad()
     def swap(self, parameters: Mapping[str, Tensor]) -> None:
-        """Exchange the averaged and the raw values; a second call puts both back."""
+        """Exchange the averaged and the raw values; a second call restores both."""
         for name, shadow in self.shadow.items():
             raw = parameters[name].detach().clone()
             parameters[name].copy_(shadow)

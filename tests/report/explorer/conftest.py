@@ -7,7 +7,7 @@ from pages import CONFIG, open_browser, screen, write
 
 from arcmask.data import open_tokenizer
 from arcmask.feedback import Confidence, SoftMask
-from arcmask.sampling.arms import trace_arms
+from arcmask.sampling.side_by_side import trace_arms
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from arcmask.report.explorer import ExploreConfig, build_page
-from arcmask.sampling.arms import ArmTrace, ArmTraces
+from arcmask.sampling.side_by_side import ArmTrace, ArmTraces
 
 CONFIG = ExploreConfig(checkpoint="runs/small", prompt="we hold these ", steps=24, length=48, seed=1)
 FLAGS = (

@@ -10,7 +10,7 @@ from arcmask.data import open_tokenizer
 from arcmask.feedback import SoftMask
 from arcmask.report.explorer import ExploreConfig
 from arcmask.sampling import sample
-from arcmask.sampling.arms import trace_arms
+from arcmask.sampling.side_by_side import trace_arms
 
 pytest.importorskip("selenium")
 from selenium.webdriver import ActionChains, Keys

@@ -12,7 +12,7 @@ from pages import CONFIG, by_hand
 from arcmask.errors import ArcmaskError
 from arcmask.feedback import SoftMask
 from arcmask.report.explorer import ExploreConfig, build_page, write_page
-from arcmask.sampling.arms import trace_arms
+from arcmask.sampling.side_by_side import trace_arms
 
 HOSTILE = "</script><script>document.title = 'run'</script><img src=x onerror=\"document.title='run'\"><!--"
 

@@ -1,17 +1,6 @@
-"""The explorer: one self-contained page on which a sentence forms, step by step, in several arms."""
+"""The explorer: one self-contained page that shows how a sample forms, step by step, in several arms."""
 
-from typing import Any
+from arcmask.report.explorer.page import build_page, write_page
+from arcmask.settings.explore import ExploreConfig
 
-from arcmask import late
-
-_HOMES = {"ExploreConfig": "config", "build_page": "page", "write_page": "page"}
-
-__all__ = sorted(_HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    return late.attribute(__name__, _HOMES, name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__all__ = ["ExploreConfig", "build_page", "write_page"]

@@ -16,8 +16,8 @@ from typing import Any
 
 from arcmask.errors import ArcmaskError
 from arcmask.files import write_whole
-from arcmask.report.explorer.config import ExploreConfig
-from arcmask.sampling.arms import ArmTrace, ArmTraces
+from arcmask.sampling.side_by_side import ArmTrace, ArmTraces
+from arcmask.settings.explore import ExploreConfig
 
 _SCRIPTS = ("model.js", "text.js", "inspector.js", "plots.js", "main.js")
 _MASKED = -1  # in place of a token's number
@@ -41,7 +41,7 @@ def build_page(config: ExploreConfig, traces: ArmTraces) -> str:
     policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'"
     return Template(_read("page.html")).substitute(
         policy=policy,
-        title=html.escape(f"{config.prompt or 'A sample'} · arcmask explorer"),
+        title=html.escape(f"{config.sample.prompt or 'A sample'} · arcmask explorer"),
         style=style,
         script=script,
         # The only characters that could end the element or begin another; JSON has them in strings alone.
@@ -57,7 +57,7 @@ def page_data(config: ExploreConfig, traces: ArmTraces) -> dict[str, Any]:
     number = {token: place for place, token in enumerate(ids)} | {traces.mask_id: _MASKED}
     return {
         "tokens": [_text_or_bytes(traces.pieces[token]) for token in ids],
-        "steps": config.steps,
+        "steps": traces.steps,
         "band": list(traces.band),
         "facts": _facts(config, traces),
         "command": config.command(),
@@ -76,7 +76,11 @@ def _arm(arm: ArmTrace, number: dict[int, int]) -> dict[str, Any]:
         for step in trace["steps"]
     ]
     return {
-        "operator": arm.operator,
+        "operator": arm.operator.name,
+        "label": arm.operator.label,
+        "about": arm.operator.about,
+        "colour": arm.operator.colour,
+        "keeps_norm": arm.operator.keeps_norm,
         "calls": arm.calls,
         "start": [number[token] for token in trace["start"]],
         "tokens": [number[token] for token in trace["tokens"]],
@@ -87,19 +91,20 @@ def _arm(arm: ArmTrace, number: dict[int, int]) -> dict[str, Any]:
 
 def _facts(config: ExploreConfig, traces: ArmTraces) -> list[tuple[str, str]]:
     """What was run, as a reader wants it."""
-    calls = [f"{arm.operator} {arm.calls}" for arm in traces.arms]
+    sample = config.sample
+    calls = [f"{arm.operator.name} {arm.calls}" for arm in traces.arms]
     confidence = sorted({arm.confidence for arm in traces.arms if arm.confidence is not None})
     facts = [
-        ("checkpoint", config.checkpoint),
-        ("prompt", "none" if config.prompt is None else config.prompt),
-        ("seed", str(config.seed)),
-        ("step rule", config.rule),
-        ("budget", f"{config.steps} steps for {traces.length} positions"),
+        ("checkpoint", sample.checkpoint),
+        ("prompt", "none" if sample.prompt is None else sample.prompt),
+        ("seed", str(sample.seed)),
+        ("step rule", sample.rule),
+        ("budget", f"{traces.steps} steps for {traces.length} positions"),
         ("denoiser calls", f"{', '.join(calls)} (with a trace, which predicts every blank at every step)"),
         ("feedback band", f"times {traces.band[0]:g} to {traces.band[1]:g}"),
     ]
     facts += [("confidence", text) for text in confidence]
-    filters = [("temperature", config.temperature, 1.0), ("top p", config.top_p, 1.0), ("top k", config.top_k, None)]
+    filters = [("temperature", sample.temperature, 1.0), ("top p", sample.top_p, 1.0), ("top k", sample.top_k, None)]
     return facts + [(name, str(value)) for name, value, default in filters if value != default]
 
 

@@ -1,4 +1,4 @@
-"""The settings of `arcmask report`. Imports nothing heavy: it is read for `--help`."""
+"""The settings of `arcmask report`."""
 
 from dataclasses import dataclass
 
@@ -7,11 +7,11 @@ from arcmask.errors import ArcmaskError
 
 @dataclass(frozen=True, kw_only=True)
 class ReportConfig:
-    """What to report on, and where to.
+    """Which runs to report on, and where to write.
 
     Args:
-        runs: Folders of `arcmask reproduce` or of `arcmask train`.
-        out: The folder to write report.html, tables/ and figures/ into. By default RUN/report; report for several runs.
+        runs: Folders of `arcmask reproduce` or `arcmask train`.
+        out: The folder for report.html, tables/ and figures/. Default: RUN/report, or report for several runs.
     """
 
     runs: tuple[str, ...] = ()

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from arcmask.data.config import PrepareConfig
-from arcmask.training.config import TrainConfig
+from arcmask.settings.prepare import PrepareConfig
+from arcmask.settings.train import TrainConfig
 
 
 @dataclass(frozen=True)

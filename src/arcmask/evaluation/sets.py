@@ -1,23 +1,19 @@
-"""`arcmask evaluate`: sets of samples, and a denoiser's likelihood, into a table and a file.
+"""The scores of sets of samples, and a denoiser's likelihood.
 
-Under torchrun every process scores its share of the texts into the cache; the first one gathers, and writes. All that
-can be wrong with what was asked is said before a model is opened.
+Under torchrun every process scores its share of the texts into the cache, and the first one collects the results.
+Settings are checked before a model is loaded.
 """
 
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, cast
-
-from rich.console import Console
-from rich.table import Table
+from typing import Any
 
 from arcmask.data import Tokenizer, open_tokenizer
 from arcmask.data.index import INDEX
 from arcmask.errors import ArcmaskError
 from arcmask.evaluation.cache import Share, cache_folder
-from arcmask.evaluation.config import EvaluateConfig
 from arcmask.evaluation.evaluator import Evaluator
 from arcmask.evaluation.held_out import likelihood
 from arcmask.evaluation.mauve import INSTALL, LEAST, has_mauve, text_features
@@ -26,43 +22,46 @@ from arcmask.evaluation.perplexity import text_losses
 from arcmask.evaluation.scores import evaluate_set
 from arcmask.evaluation.statistics import summarize
 from arcmask.evaluation.texts import Reference, SampleSet, read_samples
-from arcmask.files import json_bytes, write_whole
-from arcmask.model import Denoiser, Precision
+from arcmask.feedback import find_operator
+from arcmask.model import Denoiser
+from arcmask.settings.evaluate import EvaluateConfig
 
 
-def run(config: EvaluateConfig, load: Callable[[str], Denoiser]) -> None:
-    """Score what was asked for, print a table, write the file. `load` opens the checkpoint."""
+def evaluate(config: EvaluateConfig, load: Callable[[str], Denoiser]) -> dict[str, Any] | None:
+    """Score what the settings name; `load` opens the checkpoint. None for all processes but the first."""
     share = Share.of_this_process()
     out = Path(config.out)
     if out.is_dir() or not out.absolute().parent.is_dir():
         raise ArcmaskError(f"cannot write to {out}: it is a folder, or its folder does not exist")
     if config.data is not None and not (Path(config.data) / INDEX).is_file():
         raise ArcmaskError(f"{config.data!r} is not a prepared corpus: it has no {INDEX}")
+    if config.operator is not None:
+        find_operator(config.operator)
     result: dict[str, Any] = {"sets": {}, "over_sets": {}}
     if config.samples:
         sets = _evaluate_sets(config, share)
         if share.rank == 0:
             result = {"sets": sets, "over_sets": over_sets(list(sets.values()))}
     if share.rank != 0:
-        return
+        return None
     if config.checkpoint is not None and config.data is not None:
-        found = likelihood(load(config.checkpoint), config.data, rows=config.rows, seed=config.seed)
-        result["likelihood"] = {"checkpoint": config.checkpoint, **found}
-    _print(result)
-    write_whole(out, json_bytes(result))
-    print(out)
+        bounds = likelihood(load(config.checkpoint), config.data, rows=config.rows, seed=config.seed)
+        result["likelihood"] = {"checkpoint": config.checkpoint, **bounds}
+    return result
 
 
-def plan(config: EvaluateConfig) -> str:
-    """What `run` would do, in one sentence; reads the samples and opens no model."""
+def describe_evaluation(config: EvaluateConfig) -> str:
+    """Describe in one sentence what would be scored; reads the samples and opens no model."""
     parts = []
     if config.samples:
         sets = [read_samples(source, skip_bad_lines=config.bad_lines == "skip") for source in config.samples]
         texts = {text for one in sets for text in one.texts}
-        means = "no evaluator" if config.evaluator == "none" else f"the evaluator {config.evaluator}"
-        parts.append(f"score {len(texts)} different texts out of {len(sets)} sets with {means}")
+        model = "no evaluator" if config.evaluator == "none" else f"the evaluator {config.evaluator}"
+        parts.append(f"score {len(texts)} different texts out of {len(sets)} sets with {model}")
     if config.checkpoint is not None:
-        parts.append(f"find the likelihood of {config.rows or 'all'} rows of {config.data} under {config.checkpoint}")
+        parts.append(
+            f"compute the likelihood of {config.rows or 'all'} rows of {config.data} under {config.checkpoint}"
+        )
     return f"would {' and '.join(parts)}, and write {config.out}"
 
 
@@ -86,7 +85,7 @@ def _evaluate_sets(config: EvaluateConfig, share: Share) -> dict[str, dict[str, 
     sets = [read_samples(source, skip_bad_lines=skip, tokenizer=decoder) for source in config.samples]
     references = _mauve_references(config, sets, reference)
     tokenizers = [_counted_by(tokenizer, decoder, one) for one in sets]
-    precision = cast("Precision", config.precision)
+    precision = config.precision
     evaluator = None if config.evaluator == "none" else open_evaluator(config.evaluator, precision=precision)
     features: Evaluator | None = None
     if references is not None:
@@ -161,57 +160,3 @@ def _mauve_references(
         else:
             chosen.append(texts)
     return chosen
-
-
-def _print(result: dict[str, Any]) -> None:
-    for source, one in result["sets"].items():
-        table = _table("score", "value", "95 % interval", "depends on")
-        for name, score in one["scores"].items():
-            interval = "" if score["interval"] is None else " to ".join(_short(edge) for edge in score["interval"])
-            table.add_row(name, _short(score["value"]), interval, _depends(score))
-        _show(f"{source}: {one['count']} samples", table)
-    if len(result["sets"]) > 1:
-        table = _table("score", "mean", "95 % interval", "standard deviation")
-        for name, found in result["over_sets"].items():
-            mean, half, std = found["mean"], found["half_width"], found["std"]
-            interval = "" if half is None else f"{_short(mean - half)} to {_short(mean + half)}"
-            table.add_row(name, _short(mean), interval, _short(std))
-        _show(f"over the {len(result['sets'])} sets, if they are seeds of one thing", table)
-    if "likelihood" in result:
-        table = _table("likelihood", "perplexity", "nats a token", "of")
-        for kind in [kind for kind in ("plain", "two_pass") if kind in result["likelihood"]]:
-            bound = result["likelihood"][kind]
-            error = "" if bound["standard_error"] is None else f" ± {_short(bound['standard_error'])}"
-            words = f"{bound['rows']} rows, {bound['tokens']} tokens; {_short(bound['bits_per_byte'])} bits a byte"
-            table.add_row(kind, _short(bound["perplexity"]), f"{bound['nats']:.4f}{error}", words)
-        _show(f"{result['likelihood']['checkpoint']} on {bound['data']} ({bound['split']})", table)
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for place, name in enumerate(columns):
-        numbers = place in (1, 2)
-        table.add_column(name, justify="right" if numbers else "left", no_wrap=place < 3, overflow="fold")
-    return table
-
-
-def _show(title: str, table: Table) -> None:
-    console = Console(highlight=False)
-    console.print(title, soft_wrap=True, markup=False)
-    console.print(table)
-    console.print()
-
-
-def _short(value: float | None) -> str:
-    return "none" if value is None else f"{value:.4g}"
-
-
-def _depends(score: dict[str, Any]) -> str:
-    """The few words of a score's settings that a table has room for; the file has all of them."""
-    if "evaluator" in score:
-        return f"{score['evaluator']}, {score['tokens']} tokens; {_short(score['bits_per_byte'])} bits a byte"
-    if "features" in score:
-        return f"{score['features']}, {score['references']} references, {len(score['kmeans_seeds'])} seeds"
-    if "reference" in score:
-        return f"{score['words']} words against {score['reference']}"
-    return str(score.get("tokenizer", score.get("of", "")))

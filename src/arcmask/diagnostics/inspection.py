@@ -16,21 +16,32 @@ from torch import Tensor
 from arcmask import figures
 from arcmask.checkpoint import load_for_use
 from arcmask.data import Batches, PreparedCorpus, open_prepared, read_index
-from arcmask.diagnostics import drawing
 from arcmask.diagnostics.accuracy import top_accuracy
 from arcmask.diagnostics.angles import Angles, angles_over_time
-from arcmask.diagnostics.config import NAMES, InspectConfig
 from arcmask.diagnostics.cost import blend_costs
+from arcmask.diagnostics.drawing import (
+    draw_accuracy,
+    draw_angles,
+    draw_confidence,
+    draw_cost,
+    draw_karcher,
+    draw_norms,
+    draw_paths,
+    draw_sphere,
+    draw_training,
+)
 from arcmask.diagnostics.karcher import karcher_distances
 from arcmask.diagnostics.norms import norms_by_rank
 from arcmask.diagnostics.paths import LerpNorms, SpherePaths, lerp_norms, sphere_paths
 from arcmask.diagnostics.predictions import TIMES, Predictions, predict
-from arcmask.diagnostics.training import angles_over_training, find_data, find_run, read_metrics, read_settings
+from arcmask.diagnostics.training import angles_over_training, find_data
 from arcmask.diagnostics.weights import confidence_weights
 from arcmask.errors import ArcmaskError
-from arcmask.feedback import Confidence
+from arcmask.feedback import Confidence, find_operator
 from arcmask.files import json_bytes, write_whole, written_whole
 from arcmask.progress import Progress
+from arcmask.run_folder import CONFIG, find_run, read_metrics, read_settings, read_yaml
+from arcmask.settings.inspect import NAMES, InspectConfig
 
 _PREPARED = "a folder that `arcmask prepare` made with the model's tokenizer"
 
@@ -95,31 +106,29 @@ class Diagnostic:
 
 
 DIAGNOSTICS = {
-    "norms": Diagnostic(
-        "nothing", lambda s: norms_by_rank(s.table, s.denoiser.mask_id, s.frequencies), drawing.draw_norms
-    ),
-    "angles": Diagnostic("text", lambda s: s.angles, drawing.draw_angles),
-    "training": Diagnostic("metrics", lambda s: angles_over_training(s.metrics), drawing.draw_training),
-    "paths": Diagnostic("text", lambda s: s.paths, drawing.draw_paths),
-    "sphere": Diagnostic("text", lambda s: s.sphere, drawing.draw_sphere),
-    "confidence": Diagnostic(
-        "text", lambda s: confidence_weights(s.predictions, s.start, s.learned), drawing.draw_confidence
-    ),
-    "karcher": Diagnostic("text", lambda s: karcher_distances(s.table, s.predictions), drawing.draw_karcher),
-    "accuracy": Diagnostic("text", lambda s: top_accuracy(s.predictions), drawing.draw_accuracy),
+    "norms": Diagnostic("nothing", lambda s: norms_by_rank(s.table, s.denoiser.mask_id, s.frequencies), draw_norms),
+    "angles": Diagnostic("text", lambda s: s.angles, draw_angles),
+    "training": Diagnostic("metrics", lambda s: angles_over_training(s.metrics), draw_training),
+    "paths": Diagnostic("text", lambda s: s.paths, draw_paths),
+    "sphere": Diagnostic("text", lambda s: s.sphere, draw_sphere),
+    "confidence": Diagnostic("text", lambda s: confidence_weights(s.predictions, s.start, s.learned), draw_confidence),
+    "karcher": Diagnostic("text", lambda s: karcher_distances(s.table, s.predictions), draw_karcher),
+    "accuracy": Diagnostic("text", lambda s: top_accuracy(s.predictions), draw_accuracy),
     "cost": Diagnostic(
         "nothing",
         lambda s: blend_costs(s.table, s.denoiser.mask_id, top_k=s.top_k, karcher_steps=s.karcher_steps),
-        drawing.draw_cost,
+        draw_cost,
     ),
 }
 assert tuple(DIAGNOSTICS) == NAMES
 
 
 def inspect(config: InspectConfig) -> Inspection:
-    """Measure, draw and write all that can be had, or all that was asked for."""
+    """Measure, draw and write all that is possible, or all that the settings name."""
+    for name in config.operators:
+        find_operator(name)
     run = Path(config.run) if config.run is not None else find_run(config.checkpoint)
-    settings = {} if run is None else read_settings(run)
+    settings = {} if run is None else read_settings(run / CONFIG, read_yaml)
     metrics = _metrics(config, run)
     corpus = _corpus(config, run, settings)
     names, left_out = _choose(config, corpus, metrics, settings)

@@ -1,0 +1,81 @@
+"""`arcmask evaluate`: score samples, and a checkpoint's likelihood."""
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from arcmask.checkpoint import load_for_use
+from arcmask.evaluation.sets import describe_evaluation, evaluate
+from arcmask.files import json_bytes, write_whole
+from arcmask.settings.evaluate import EvaluateConfig
+
+
+def run(config: EvaluateConfig) -> None:
+    """Score what the settings name, print tables and write the file."""
+    result = evaluate(config, load_for_use)
+    if result is None:
+        return
+    _print(result)
+    write_whole(Path(config.out), json_bytes(result))
+    print(config.out)
+
+
+def dry_run(config: EvaluateConfig) -> None:
+    """Print what would be scored."""
+    print(describe_evaluation(config))
+
+
+def _print(result: dict[str, Any]) -> None:
+    for source, one in result["sets"].items():
+        table = _table("score", "value", "95 % interval", "depends on")
+        for name, score in one["scores"].items():
+            interval = "" if score["interval"] is None else " to ".join(_short(edge) for edge in score["interval"])
+            table.add_row(name, _short(score["value"]), interval, _depends(score))
+        _show(f"{source}: {one['count']} samples", table)
+    if len(result["sets"]) > 1:
+        table = _table("score", "mean", "95 % interval", "standard deviation")
+        for name, found in result["over_sets"].items():
+            mean, half, std = found["mean"], found["half_width"], found["std"]
+            interval = "" if half is None else f"{_short(mean - half)} to {_short(mean + half)}"
+            table.add_row(name, _short(mean), interval, _short(std))
+        _show(f"over the {len(result['sets'])} sets, if they are seeds of one thing", table)
+    if "likelihood" in result:
+        table = _table("likelihood", "perplexity", "nats a token", "of")
+        for kind in [kind for kind in ("plain", "two_pass") if kind in result["likelihood"]]:
+            bound = result["likelihood"][kind]
+            error = "" if bound["standard_error"] is None else f" ± {_short(bound['standard_error'])}"
+            words = f"{bound['rows']} rows, {bound['tokens']} tokens; {_short(bound['bits_per_byte'])} bits a byte"
+            table.add_row(kind, _short(bound["perplexity"]), f"{bound['nats']:.4f}{error}", words)
+        _show(f"{result['likelihood']['checkpoint']} on {bound['data']} ({bound['split']})", table)
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for place, name in enumerate(columns):
+        numbers = place in (1, 2)
+        table.add_column(name, justify="right" if numbers else "left", no_wrap=place < 3, overflow="fold")
+    return table
+
+
+def _show(title: str, table: Table) -> None:
+    console = Console(highlight=False)
+    console.print(title, soft_wrap=True, markup=False)
+    console.print(table)
+    console.print()
+
+
+def _short(value: float | None) -> str:
+    return "none" if value is None else f"{value:.4g}"
+
+
+def _depends(score: dict[str, Any]) -> str:
+    """The few words of a score's settings that a table has room for; the file has all of them."""
+    if "evaluator" in score:
+        return f"{score['evaluator']}, {score['tokens']} tokens; {_short(score['bits_per_byte'])} bits a byte"
+    if "features" in score:
+        return f"{score['features']}, {score['references']} references, {len(score['kmeans_seeds'])} seeds"
+    if "reference" in score:
+        return f"{score['words']} words against {score['reference']}"
+    return str(score.get("tokenizer", score.get("of", "")))

@@ -1,0 +1,15 @@
+"""`arcmask prepare`: tokenise a corpus into rows that training reads."""
+
+from arcmask.data import prepare
+from arcmask.data.packing import describe_job
+from arcmask.settings.prepare import PrepareConfig
+
+
+def run(config: PrepareConfig) -> None:
+    """Prepare the corpus, or what is left of it, and print what was written."""
+    print("\n".join([*prepare(config).describe(), config.out]))
+
+
+def dry_run(config: PrepareConfig) -> None:
+    """Print what would be done."""
+    print(describe_job(config))

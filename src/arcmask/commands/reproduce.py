@@ -1,0 +1,31 @@
+"""`arcmask reproduce`: carry out an experiment (arms, seeds, budgets) and report it."""
+
+import os
+import shlex
+import sys
+
+from rich.console import Console
+
+from arcmask.experiment import describe, reproduce
+from arcmask.recipes import add_operators, find_experiment
+from arcmask.report import build_report, terminal_table
+from arcmask.settings.experiment import Plan, ReproduceCommand
+
+
+def run(command: ReproduceCommand) -> None:
+    """Carry out the experiment, print its tables and the path of the report."""
+    folder = reproduce(_plan(command), command.folder, command=shlex.join(["arcmask", *sys.argv[1:]]))
+    if int(os.environ.get("RANK", 0)) == 0:
+        report = build_report([folder], None)
+        Console().print(terminal_table(folder))
+        print(report)
+
+
+def dry_run(command: ReproduceCommand) -> None:
+    """Print the plan and what it would take."""
+    print(describe(_plan(command)))
+
+
+def _plan(command: ReproduceCommand) -> Plan:
+    plan = command.changes.apply(find_experiment(command.recipe))
+    return add_operators(plan, command.changes.operators or ())

@@ -1,0 +1,14 @@
+"""`arcmask sample`: write text with a checkpoint."""
+
+import json
+
+from arcmask.checkpoint import load_for_use
+from arcmask.sampling.generate import generate
+from arcmask.settings.sample import SampleConfig
+
+
+def run(config: SampleConfig) -> None:
+    """Sample into the file of the settings, or print each text (or its tokens, without a tokenizer)."""
+    for records in generate(config, load_for_use):
+        for record in records if config.out is None else ():
+            print(json.dumps(record["tokens"]) if record["text"] is None else record["text"], flush=True)

@@ -1,0 +1,37 @@
+"""`arcmask train`: train a model by a recipe, or resume it."""
+
+from pathlib import Path
+
+from arcmask.data import prepare
+from arcmask.data.packing import describe_job
+from arcmask.errors import ArcmaskError
+from arcmask.recipes import find_recipe
+from arcmask.settings.prepare import PrepareConfig
+from arcmask.settings.train import TrainCommand
+from arcmask.training import train
+from arcmask.training.estimate import describe_training
+
+
+def run(command: TrainCommand) -> None:
+    """Prepare the recipe's data if it is missing, train, and print the path of the last checkpoint."""
+    if not command.resume and Path(command.folder).exists():
+        raise ArcmaskError(f"the run {command.folder} exists already, and resume is false; give another name")
+    data = _recipe_data(command)
+    if data is not None:
+        prepare(data)
+    print(train(command.train, command.folder))
+
+
+def dry_run(command: TrainCommand) -> None:
+    """Print the size of the run and what it would take, from one measured step."""
+    data = _recipe_data(command)
+    if data is not None and not Path(data.out).is_dir():
+        print(f"first: {describe_job(data)}; then train {command.folder} (prepare the data to see what that takes)")
+    else:
+        print(describe_training(command.train, Path(command.folder)))
+
+
+def _recipe_data(command: TrainCommand) -> PrepareConfig | None:
+    """Return how to prepare the data, unless the user named another folder."""
+    data = find_recipe(command.recipe).prepare
+    return data if command.train.data == data.out else None

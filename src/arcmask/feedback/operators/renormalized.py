@@ -1,0 +1,22 @@
+"""LERP scaled back to the mask's norm."""
+
+import torch
+from torch import Tensor
+
+from arcmask import sphere
+from arcmask.feedback.arcs import with_norm
+from arcmask.feedback.registry import operator
+
+
+@operator("renormalized", label="linear, renormalized", colour="#2e9e77", keeps_norm=True, uses_steps=False)
+def renormalized(mask: Tensor, candidates: Tensor, probs: Tensor, weight: Tensor) -> Tensor:
+    """Move straight towards the Euclidean mean, then scale back to the mask's norm.
+
+    This keeps the norm (P2), but not the geodesic's constant pace (P3).
+    """
+    blend = torch.lerp(mask, sphere.combine(probs, candidates), weight.unsqueeze(-1))
+    norm = torch.linalg.vector_norm(mask)
+    length = torch.linalg.vector_norm(blend, dim=-1, keepdim=True)
+    # Half-way to an antipode nothing is left of the blend; the arc that `slerp` takes there passes this point.
+    vanished = length <= 4 * torch.finfo(mask.dtype).eps * norm
+    return with_norm(torch.where(vanished, norm * sphere.orthogonal(mask), blend), norm, weight)

@@ -1,0 +1,29 @@
+"""Spherical soft-masking, the paper's operator (Algorithm 1)."""
+
+from torch import Tensor
+
+from arcmask import sphere
+from arcmask.feedback.arcs import along_arc
+from arcmask.feedback.registry import operator
+
+
+def spherical_with_angle(
+    mask: Tensor, candidates: Tensor, probs: Tensor, weight: Tensor, steps: int = 3
+) -> tuple[Tensor, Tensor]:
+    """Return the embeddings (M, D), and the angle (M,) that they turn towards, without gradient."""
+    coefficients = sphere.frechet_coefficients(candidates, probs, steps)
+    embeddings, cosine = along_arc(mask, candidates, coefficients, weight)
+    return embeddings, cosine.detach().clamp(-1, 1).acos()
+
+
+@operator(
+    "spherical",
+    label="spherical (SLERP)",
+    colour="#1f6fb2",
+    keeps_norm=True,
+    uses_steps=True,
+    with_angle=spherical_with_angle,
+)
+def spherical(mask: Tensor, candidates: Tensor, probs: Tensor, weight: Tensor, steps: int = 3) -> Tensor:
+    """Move along the great circle towards the Fréchet mean, at the mask's norm."""
+    return spherical_with_angle(mask, candidates, probs, weight, steps)[0]

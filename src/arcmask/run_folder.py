@@ -1,0 +1,144 @@
+"""The folder of a run: the names of its files, reading, writing, the refusal of other settings, and the lock.
+
+Training, experiments, diagnostics, the report and checkpoints all go through this module. It needs no torch.
+
+A training run holds config.yaml, metrics.jsonl and checkpoints/step-0001000/. An experiment holds plan.json,
+base/inspect/, and for each arm and seed a training run, likelihood.json, and per budget samples.jsonl and scores.json.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+from filelock import FileLock, Timeout
+
+from arcmask.errors import ArcmaskError
+from arcmask.files import write_whole
+
+CONFIG, METRICS, CHECKPOINTS, TRAINING = "config.yaml", "metrics.jsonl", "checkpoints", "train"
+COMPLETE = "complete"  # the marker that is written last into a checkpoint folder
+PLAN, LIKELIHOOD, SAMPLES, SCORES = "plan.json", "likelihood.json", "samples.jsonl", "scores.json"
+INSPECTION = Path("base", "inspect")
+LOCK = ".lock"
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file."""
+    return _read(path, json.loads, "JSON")
+
+
+def read_settings(path: Path, read: Callable[[Path], Any] = read_json) -> dict[str, Any]:
+    """Read a file of settings by name, JSON unless `read` is `read_yaml`."""
+    settings = read(path)
+    if not isinstance(settings, dict):
+        raise ArcmaskError(f"{path} does not hold settings by name, but a {type(settings).__name__}")
+    return settings
+
+
+def read_yaml(path: Path) -> Any:
+    """Read a YAML file."""
+    return _read(path, yaml.safe_load, "YAML")
+
+
+def _read(path: Path, parse: Callable[[str], Any], kind: str) -> Any:
+    try:
+        return parse(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ArcmaskError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise ArcmaskError(f"{path} is not {kind} that can be read ({reason})") from error
+
+
+def read_lines(path: Path, key: str) -> list[dict[str, Any]]:
+    """Read the objects of a JSON-lines file, each of which has `key`. A last line without its end is left out."""
+    return list(iterate_lines(path, key)) if path.is_file() else []
+
+
+def iterate_lines(path: Path, key: str) -> Iterator[dict[str, Any]]:
+    """Yield what `read_lines` returns, one object at a time."""
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith("\n"):
+                return
+            try:
+                record = json.loads(line)
+                record[key]
+            except (ValueError, KeyError, TypeError) as error:
+                raise ArcmaskError(f"{path}, line {number}, is not a record with a {key}") from error
+            yield record
+
+
+def read_metrics(run: str | Path) -> list[dict[str, Any]]:
+    """Read a training run's metrics, one record per step."""
+    path = Path(run) / METRICS
+    if not path.is_file():
+        raise ArcmaskError(f"{run} has no {METRICS}")
+    return read_lines(path, "step")
+
+
+def write_yaml(path: Path, settings: Mapping[str, Any]) -> None:
+    """Write settings as YAML; the file appears whole."""
+    write_whole(path, yaml.safe_dump(dict(settings), sort_keys=False).encode())
+
+
+def refuse_other_settings(path: Path, stored: Mapping[str, Any], current: Mapping[str, Any]) -> None:
+    """Raise if a folder was written with other settings than the current ones; the message names each difference."""
+    differences = [
+        f"{key} is {stored.get(key)!r} there and {current.get(key)!r} here"
+        for key in dict.fromkeys([*current, *stored])
+        if stored.get(key) != current.get(key)
+    ]
+    if differences:
+        raise ArcmaskError(f"{path} has other settings ({'; '.join(differences)}); give another name")
+
+
+def newest_checkpoint(run: Path) -> Path | None:
+    """Return the last complete checkpoint of a run, or None."""
+    return max(complete_checkpoints(run), key=checkpoint_step, default=None)
+
+
+def complete_checkpoints(run: Path) -> list[Path]:
+    """List the checkpoints of a run that have their final marker."""
+    folders = (run / CHECKPOINTS).glob("step-*")
+    return [path for path in folders if checkpoint_step(path) >= 0 and (path / COMPLETE).is_file()]
+
+
+def checkpoint_step(checkpoint: Path) -> int:
+    """Return the step in a checkpoint folder's name, or -1 if it is not one."""
+    digits = checkpoint.name.removeprefix("step-")
+    return int(digits) if digits.isdecimal() else -1
+
+
+def find_run(checkpoint: str) -> Path | None:
+    """Return the training run that a path is, or that a checkpoint path lies in."""
+    path = Path(checkpoint).resolve()
+    run = path.parent.parent if path.parent.name == CHECKPOINTS else path
+    return run if (run / CHECKPOINTS).is_dir() and (run / CONFIG).is_file() else None
+
+
+def cell_folder(experiment: Path, arm: str, seed: int, budget: int | None = None) -> Path:
+    """Return the folder of an arm and a seed, or of one of its budgets."""
+    folder = experiment / arm / f"seed-{seed}"
+    return folder if budget is None else folder / f"steps-{budget}"
+
+
+@contextmanager
+def locked(path: Path, holder: str | None = None) -> Iterator[None]:
+    """Hold the lock file `path`. The system releases it when the process ends, however it ends.
+
+    Waits for another process; with `holder`, a description of what is locked, refuses instead.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path, timeout=-1 if holder is None else 0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise ArcmaskError(f"another process is at work in {holder}; wait for it or give another name") from None
+    try:
+        yield
+    finally:
+        lock.release()

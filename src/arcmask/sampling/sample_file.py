@@ -1,0 +1,73 @@
+"""A file of samples that grows one line at a time, over any number of starts and processes.
+
+Lines are appended whole, under a lock. A line that a killed process left unfinished is cut off, and samples that the
+file already has are not drawn again.
+"""
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from arcmask.errors import ArcmaskError
+from arcmask.run_folder import LOCK, locked
+
+
+class SampleFile:
+    """A .jsonl file of samples with one set of settings. Other processes may write to it as well."""
+
+    def __init__(self, path: Path, settings: dict[str, Any]) -> None:
+        self.path, self.settings = path, settings
+        self.indices: set[int] = set()  # of the samples that the file has
+        self._bytes_read = 0
+        self._lines_read = 0
+        if path.exists():
+            self._update([])
+
+    def append(self, records: list[dict[str, Any]]) -> None:
+        """Write the records whose index the file does not have yet."""
+        try:
+            self._update(records)
+        except OSError as error:
+            raise ArcmaskError(f"{self.path} could not be written: {error.strerror}") from error
+
+    def _update(self, records: list[dict[str, Any]]) -> None:
+        with locked(self.path.with_name(f".{self.path.name}{LOCK}")):
+            handle = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+            try:
+                self._read_new_lines(handle)
+                new = [record | self.settings for record in records if record["index"] not in self.indices]
+                content = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in new).encode()
+                if os.write(handle, content) != len(content):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            finally:
+                os.close(handle)
+
+    def _read_new_lines(self, handle: int) -> None:
+        """Read the lines that are new. Cut off an unfinished one; refuse lines with other settings."""
+        content = os.pread(handle, os.fstat(handle).st_size - self._bytes_read, self._bytes_read)
+        end = content.rfind(b"\n") + 1
+        if end < len(content):
+            os.ftruncate(handle, self._bytes_read + end)
+        for line in content[:end].splitlines():
+            self._lines_read += 1
+            self.indices.add(self._check(line))
+        self._bytes_read += end
+
+    def _check(self, line: bytes) -> int:
+        """Return the index of a line's sample, which must have this file's settings."""
+        try:
+            record = json.loads(line)
+            index = int(record["index"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ArcmaskError(
+                f"{self.path}, line {self._lines_read}, is not a sample of arcmask; give another file"
+            ) from error
+        for key, value in self.settings.items():
+            if record.get(key) != value:
+                raise ArcmaskError(
+                    f"{self.path} holds samples with {key} {record.get(key)!r}, but now {key} is {value!r}; "
+                    "give another file"
+                )
+        return index

@@ -1,0 +1,104 @@
+"""One sample by several arms from the same seed, with traces: the data of the explorer."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from arcmask.data.pieces import token_bytes
+from arcmask.errors import ArcmaskError
+from arcmask.feedback import Operator, find_operator
+from arcmask.model import Denoiser
+from arcmask.progress import Progress
+from arcmask.sampling.generate import Samples, check_settings, in_batches, make_sampler, prompt_ids, start_tokens
+from arcmask.sampling.loop import Sampler
+from arcmask.settings.explore import ExploreConfig
+from arcmask.settings.sample import SampleConfig
+
+_LENGTH = 128  # default number of positions; more do not fit on a screen side by side
+
+
+@dataclass(frozen=True)
+class ArmTrace:
+    """What one arm did. `trace` is `Trace.to_json`; `confidence` describes how the weights were computed."""
+
+    operator: Operator
+    text: str
+    calls: int
+    trace: dict[str, Any]
+    confidence: str | None
+
+
+@dataclass(frozen=True)
+class ArmTraces:
+    """All arms, and what they share: the bytes of every token that occurs, the mask's id, the band, steps, length."""
+
+    arms: list[ArmTrace]
+    pieces: dict[int, bytes]
+    mask_id: int
+    band: tuple[float, float]
+    steps: int
+    length: int
+
+
+def trace_arms(config: ExploreConfig, load: Callable[[str], Denoiser]) -> ArmTraces:
+    """Draw one sample with each operator of `config.feedback`. `load` opens the checkpoint."""
+    settings = replace(config.sample, num=1, batch_size=1)
+    check_settings(settings, config.feedback)
+    denoiser = load(settings.checkpoint)
+    tokenizer = getattr(denoiser, "tokenizer", None)
+    if tokenizer is None:
+        raise ArcmaskError(f"{settings.checkpoint} has no tokenizer, so there is no text to show")
+    starts = start_tokens(denoiser, settings.prompt, _length(settings, denoiser), 1)
+    arms = []
+    with Progress("sampling", unit="arms", total=len(config.feedback)) as progress:
+        for name in config.feedback:
+            sampler = make_sampler(denoiser, settings, starts.shape[1], name)
+            (samples,) = in_batches(sampler, starts, [0], settings, trace=True)
+            arms.append(_arm_trace(find_operator(name), sampler, samples))
+            progress.advance(1)
+    return ArmTraces(
+        arms=arms,
+        pieces=token_bytes(tokenizer, _tokens(arms) - {denoiser.mask_id}),
+        mask_id=denoiser.mask_id,
+        band=sampler.band,
+        steps=sampler.steps,
+        length=starts.shape[1],
+    )
+
+
+def _arm_trace(operator: Operator, sampler: Sampler, samples: Samples) -> ArmTrace:
+    assert samples.texts is not None
+    assert samples.traces is not None
+    return ArmTrace(
+        operator=operator,
+        text=samples.texts[0],
+        calls=int(samples.calls[0]),
+        trace=samples.traces[0].to_json(),
+        confidence=None if sampler.feedback is None else sampler.feedback.confidence.extra_repr(),
+    )
+
+
+def _length(config: SampleConfig, denoiser: Denoiser) -> int:
+    """Return the length of a prompt with holes; else 128, or twice the prompt if that is more, up to the model's."""
+    if config.length is not None:
+        return config.length
+    ids = prompt_ids(denoiser, config.prompt)
+    maximum = denoiser.max_length
+    if maximum is not None and len(ids) > maximum:
+        raise ArcmaskError(f"the prompt has {len(ids)} tokens, but the model takes at most {maximum} positions")
+    if denoiser.mask_id in ids:
+        return len(ids)
+    length = max(_LENGTH, 2 * len(ids))
+    return length if maximum is None else min(length, maximum)
+
+
+def _tokens(arms: Sequence[ArmTrace]) -> set[int]:
+    """Collect every id that an arm was given, predicted or wrote."""
+    ids: set[int] = set()
+    for arm in arms:
+        ids.update(arm.trace["start"], arm.trace["tokens"])
+        for step in arm.trace["steps"]:
+            ids.update(token for _, token in step["revealed"])
+            for row in step["masked"]:
+                ids.update(row[4])
+    return ids

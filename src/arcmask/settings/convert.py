@@ -1,0 +1,23 @@
+"""The settings of `arcmask convert`."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvertConfig:
+    """Which checkpoint to read, and what to write.
+
+    Args:
+        source: A folder, a run, a Lightning .ckpt or a hub id.
+        target: The folder to write in the released layout, or a file whose name ends in .ckpt.
+        weights: Which weights to take if the source has both: ema or raw.
+        mask_id: The mask's id, for a source that does not say.
+        dtype: The dtype of the written weights. Default: unchanged.
+    """
+
+    source: str
+    target: str
+    weights: Literal["ema", "raw"] = "ema"
+    mask_id: int | None = None
+    dtype: Literal["float32", "bfloat16"] | None = None

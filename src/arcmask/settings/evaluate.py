@@ -1,0 +1,95 @@
+"""The settings of `arcmask evaluate`."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from arcmask.errors import ArcmaskError, check_at_least, check_choice
+from arcmask.settings import PRECISIONS, Precision
+
+SMOLLM2 = "smollm2-135m"  # the evaluator that needs no model hub
+Start = Literal["end-of-text", "none"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerplexitySettings:
+    """How the evaluator reads a text. A perplexity depends on all of these.
+
+    Args:
+        context: Tokens that the evaluator sees at a time, at most its own maximum.
+        stride: Tokens between the starts of two windows of a longer text. Default: half the context.
+        start: What precedes the first token: end-of-text (the first token is counted), or none (it is not).
+    """
+
+    context: int = 1024
+    stride: int | None = None
+    start: Start = "end-of-text"
+
+    def __post_init__(self) -> None:
+        check_at_least(2, self, "context")
+        if self.stride is not None and not 1 <= self.stride < self.context:
+            raise ArcmaskError(f"the stride is {self.stride}, but must lie between 1 and {self.context - 1}")
+        check_choice("start", self.start, ("end-of-text", "none"))
+
+    def fitted(self, max_length: int | None) -> "PerplexitySettings":
+        """Fill in the defaults for an evaluator that takes at most `max_length` tokens."""
+        context = self.context if max_length is None else min(self.context, max_length)
+        stride = context // 2 if self.stride is None else min(self.stride, context - 1)
+        return PerplexitySettings(context=context, stride=stride, start=self.start)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateConfig:
+    """What to score, and with which models and reference text.
+
+    Args:
+        samples: Sets of samples: .jsonl files (as `arcmask sample` writes them, or with a "text" per line), text files
+            with one sample per line, or folders with one sample per file.
+        reference: Real text for the real-word rate and MAUVE: a prepared folder, or anything that samples can be.
+        evaluator: The causal LM for generative perplexity: smollm2-135m, a folder, a hub id (gpt2-large), or none.
+        features: The causal LM whose features MAUVE compares: evaluator (the same one), a name as above, or none.
+        tokenizer: The tokenizer for the entropy: gpt2, text8, a tokenizer's folder or hub:NAME. Default: the tokens in
+            the samples; without them, the reference's tokenizer or gpt2.
+        bad_lines: What to do with a line that cannot be read: stop, or skip it with a warning.
+        kmeans_seeds: Seeds of MAUVE's clustering. The score is their mean.
+        seed: Seed of the bootstrap intervals, of the reference texts, and of the noise of the likelihood.
+        batch_tokens: Tokens per batch. It changes speed and memory, not the scores. Default: what suits the device.
+        precision: auto, float32 or bfloat16.
+        checkpoint: A denoiser whose likelihood to compute as well: a folder, a run, a Lightning .ckpt or a hub id.
+        operator: FILE.py:FUNCTION, for a checkpoint that was trained with an operator of your own.
+        data: The prepared folder whose validation rows the likelihood uses.
+        rows: Number of rows for the likelihood. Default: all.
+        out: The file to write.
+    """
+
+    samples: tuple[str, ...] = ()
+    reference: str | None = None
+    evaluator: str = SMOLLM2
+    features: str = "evaluator"
+    tokenizer: str | None = None
+    perplexity: PerplexitySettings = PerplexitySettings()
+    bad_lines: Literal["stop", "skip"] = "stop"
+    kmeans_seeds: tuple[int, ...] = (25, 26, 27)
+    seed: int = 0
+    batch_tokens: int | None = None
+    precision: Precision = "auto"
+    checkpoint: str | None = None
+    operator: str | None = None
+    data: str | None = None
+    rows: int | None = None
+    out: str = "scores.json"
+
+    def __post_init__(self) -> None:
+        if not self.samples and self.checkpoint is None:
+            raise ArcmaskError("there is nothing to evaluate; give SAMPLES, or --checkpoint and --data")
+        if (self.checkpoint is None) != (self.data is None):
+            present, missing = ("checkpoint", "data") if self.data is None else ("data", "checkpoint")
+            raise ArcmaskError(f"a likelihood needs --checkpoint and --data; {present} is given, {missing} is not")
+        repeated = {name for name in self.samples if self.samples.count(name) > 1}
+        if repeated:
+            raise ArcmaskError(f"{min(repeated)} is given twice as a set of samples")
+        check_choice("precision", self.precision, PRECISIONS)
+        check_at_least(1, self, "batch_tokens", "rows")
+        if not self.kmeans_seeds:
+            raise ArcmaskError("kmeans_seeds is empty, but MAUVE needs at least one")
+        if self.features == "evaluator" and self.evaluator == "none":
+            object.__setattr__(self, "features", "none")

@@ -1,0 +1,215 @@
+"""The plan of an experiment: arms x seeds x budgets.
+
+Each pair of arm and seed is trained once, then sampled and scored at every budget. A seed fixes training and
+generation. All arms of a seed share data order, times, masks, gates and sampling draws, so differences are paired.
+"""
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from arcmask.errors import ArcmaskError, check_at_least, check_choice
+from arcmask.settings.prepare import PrepareConfig
+from arcmask.settings.sample import SampleConfig
+from arcmask.settings.train import TrainConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm:
+    """One feedback configuration in a comparison: its label and its training settings. The plan sets the seed."""
+
+    label: str
+    train: TrainConfig
+    colour: str | None = None  # for an operator from outside the package; the report cannot look it up
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generation:
+    """How samples are drawn and scored. Scores that need an evaluator or features are left out without one."""
+
+    samples: int
+    length: int
+    batch_size: int = 16
+    rule: str = "ancestral"
+    top_p: float = 1.0
+    drop_crossing: bool = False
+    evaluator: str | None = None
+    start: Literal["end-of-text", "none"] = "end-of-text"  # what precedes a text's first token
+    features: str | None = None  # the model whose features MAUVE compares
+
+    def __post_init__(self) -> None:
+        check_at_least(1, self, "samples")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Arms, seeds and budgets, and everything they depend on."""
+
+    recipe: str
+    title: str
+    arms: dict[str, Arm]
+    baseline: str  # the arm that the others are compared with
+    prepare: PrepareConfig | None  # how to prepare the data; None if the folder exists already
+    seeds: tuple[int, ...]
+    budgets: tuple[int, ...]  # denoising steps; empty for an experiment that only trains
+    generation: Generation
+    likelihood_rows: int = 512  # held-out rows for the likelihood bound
+    parameters: int | None = None  # of a base that is fetched only when it is trained
+    protocol: str | None = None  # "paper": the report shows the paper's values beside ours
+    read_at: int | None = None  # the training step that the tables show
+
+    def __post_init__(self) -> None:
+        for name, values in (("arms", self.arms), ("seeds", self.seeds)):
+            if not values:
+                raise ArcmaskError(f"an experiment needs {name}, but there are none")
+        for name, numbers in (("seeds", self.seeds), ("budgets", self.budgets)):
+            if len(set(numbers)) != len(numbers):
+                raise ArcmaskError(f"the {name} are {', '.join(map(str, numbers))}, but each must occur once")
+        if any(seed < 0 for seed in self.seeds):
+            raise ArcmaskError(f"a seed is {min(self.seeds)}, but must be 0 or more")
+        if any(budget < 1 for budget in self.budgets):
+            raise ArcmaskError(f"a budget is {min(self.budgets)} steps, but must be 1 or more")
+        for name in self.arms:
+            if not re.fullmatch(r"[a-z0-9][a-z0-9._-]*", name):
+                raise ArcmaskError(f"the arm {name!r} names a folder: use lower-case letters, digits and .-_ only")
+
+    @property
+    def base(self) -> str:
+        """The checkpoint that all arms start from."""
+        return next(iter(self.arms.values())).train.init
+
+    @property
+    def data(self) -> str:
+        """The prepared folder that all arms are trained on."""
+        return next(iter(self.arms.values())).train.data
+
+    def train(self, arm: str, seed: int) -> TrainConfig:
+        """Return the settings of one training run."""
+        return replace(self.arms[arm].train, seed=seed)
+
+    def sample(self, checkpoint: Path, seed: int, budget: int, out: Path) -> SampleConfig:
+        """Return the settings of one cell's samples, with the feedback that the checkpoint was trained with."""
+        generation = self.generation
+        return SampleConfig(
+            checkpoint=str(checkpoint),
+            num=generation.samples,
+            length=generation.length,
+            steps=budget,
+            rule=generation.rule,
+            top_p=generation.top_p,
+            drop_crossing=generation.drop_crossing,
+            seed=seed,
+            batch_size=generation.batch_size,
+            out=str(out),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as plain data. The report reads it, and a resumed run must match it."""
+        generation = self.generation
+        return {
+            "recipe": self.recipe,
+            "title": self.title,
+            "protocol": self.protocol,
+            "arms": {name: self._arm_to_json(name) for name in self.arms},
+            "baseline": self.baseline,
+            "seeds": list(self.seeds),
+            "budgets": list(self.budgets),
+            "samples": generation.samples,
+            "length": generation.length,
+            "sampling": {
+                "rule": generation.rule,
+                "top_p": generation.top_p,
+                "drop_crossing": generation.drop_crossing,
+            },
+            "base": self.base,
+            "data": self.data,
+            "evaluator": generation.evaluator,
+            "start": generation.start,
+            "features": generation.features,
+            "likelihood_rows": self.likelihood_rows,
+            "read_at": self.read_at,
+        }
+
+    def _arm_to_json(self, name: str) -> dict[str, Any]:
+        arm = self.arms[name]
+        train = arm.train.to_dict()
+        del train["seed"]  # the plan's
+        colour = {} if arm.colour is None else {"colour": arm.colour}
+        return {"label": arm.label, "train": train, "baseline": name == self.baseline, **colour}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changes:
+    """What to change in a recipe.
+
+    Args:
+        arms: Run only these arms.
+        operators: Add an arm for each of these operators: a name, or FILE.py:FUNCTION.
+        seeds: Use these seeds.
+        budgets: Use these numbers of denoising steps. Without a number, only train and compute the bound.
+        samples: Samples per cell.
+        steps: Training steps per run.
+        batch_size: Sequences per step and per forward pass.
+        base: The checkpoint to start from.
+        data: The prepared folder to train on.
+        length: Positions per sample.
+        evaluator: The model for generative perplexity; none leaves it out.
+        features: The model for MAUVE's features; none leaves it out.
+    """
+
+    arms: tuple[str, ...] | None = None
+    operators: tuple[str, ...] | None = None
+    seeds: tuple[int, ...] | None = None
+    budgets: tuple[int, ...] | None = None
+    samples: int | None = None
+    steps: int | None = None
+    batch_size: int | None = None
+    base: str | None = None
+    data: str | None = None
+    length: int | None = None
+    evaluator: str | None = None
+    features: str | None = None
+
+    def apply(self, plan: Plan) -> Plan:
+        """Return the plan with these changes. Operators are added by `recipes.add_operators`."""
+        for name in self.arms or ():
+            check_choice("arm", name, plan.arms)
+        arms = {name: arm for name, arm in plan.arms.items() if not self.arms or name in self.arms}
+        training: dict[str, Any] = {"steps": self.steps, "init": self.base, "data": self.data}
+        training |= {"batch_size": self.batch_size, "micro_batch": self.batch_size}
+        training = {key: value for key, value in training.items() if value is not None}
+        arms = {name: replace(arm, train=replace(arm.train, **training)) for name, arm in arms.items()}
+        generation = {key: getattr(self, key) for key in ("samples", "length", "evaluator", "features")}
+        generation = {key: None if value == "none" else value for key, value in generation.items() if value is not None}
+        return replace(
+            plan,
+            # With another model, evaluator or length the paper's values are not comparable.
+            protocol=None if training or generation else plan.protocol,
+            arms=arms,
+            baseline=plan.baseline if plan.baseline in arms else next(iter(arms)),
+            seeds=plan.seeds if self.seeds is None else self.seeds,
+            budgets=plan.budgets if self.budgets is None else self.budgets,
+            prepare=plan.prepare if self.data is None else None,
+            generation=replace(plan.generation, **generation),
+            parameters=plan.parameters if self.base is None else None,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReproduceCommand:
+    """An experiment, where to carry it out, and what to change in it.
+
+    Args:
+        recipe: The name of an experiment.
+        run: The folder of the experiment. Default: runs/RECIPE.
+    """
+
+    recipe: str
+    changes: Changes
+    run: str | None = None
+
+    @property
+    def folder(self) -> str:
+        """The folder of the experiment."""
+        return self.run or f"runs/{self.recipe}"

@@ -1,0 +1,52 @@
+"""The settings of `arcmask explore`."""
+
+import shlex
+from dataclasses import dataclass, field, fields
+
+from arcmask.errors import ArcmaskError
+from arcmask.settings.sample import SampleConfig
+
+_SHOWN = ("prompt", "steps", "seed")  # what the page's command says even where it is the default
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExploreConfig:
+    """Which sample to watch, and where to write the page.
+
+    Args:
+        feedback: The arms to show side by side, from the same seed: operator names, FILE.py:FUNCTION, or none.
+        length: Positions. Default: 128 or twice the prompt, at most the model's length; or that of a prompt with holes.
+        out: The file to write.
+        open: Open the page in a browser.
+    """
+
+    sample: SampleConfig = field(metadata={"leave_out": ("num", "batch_size")})
+    feedback: tuple[str, ...] = ("spherical", "linear", "none")
+    out: str = "explore.html"
+    open: bool = field(default=False, metadata={"flag": True})
+
+    def __post_init__(self) -> None:
+        if not self.feedback:
+            raise ArcmaskError("feedback names no arm; give at least one, such as spherical or none")
+        repeated = [name for i, name in enumerate(self.feedback) if name in self.feedback[:i]]
+        if repeated:
+            raise ArcmaskError(f"the arm {repeated[0]!r} is given twice; an arm can be shown once")
+
+    def command(self) -> str:
+        """Return the command line that writes the same page: the main settings, and all that are not the default."""
+        words = ["arcmask", "explore", self.sample.checkpoint]
+        for setting in fields(SampleConfig):
+            value = getattr(self.sample, setting.name)
+            if setting.name == "steps" and value is None and self.sample.budget is None:
+                value = self.sample.steps_for(1)
+            if setting.name == "checkpoint" or value is None:
+                continue
+            if setting.name in _SHOWN or value != setting.default:
+                words += _option(setting.name, str(value))
+        words += _option("feedback", *self.feedback)
+        return shlex.join(words + (_option("out", self.out) if self.out != "explore.html" else []))
+
+
+def _option(name: str, *values: str) -> list[str]:
+    """Return an option's words; a value that starts with a dash must not be read as another option."""
+    return [f"--{name}={values[0]}"] if values[0].startswith("-") else [f"--{name}", *values]

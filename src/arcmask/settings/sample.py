@@ -1,0 +1,69 @@
+"""The settings of `arcmask sample`."""
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from arcmask.errors import ArcmaskError, check_at_least, check_choice
+from arcmask.settings import PRECISIONS, Precision
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleConfig:
+    """What to sample, from which checkpoint, and how.
+
+    Args:
+        checkpoint: A folder, a run, a Lightning .ckpt or a hub id.
+        num: Number of samples.
+        length: Positions per sample. Default: the model's length, or that of a prompt with holes.
+        steps: Denoising steps. Default: 64, or what the budget gives.
+        budget: Steps as a fraction of the length, such as 1/16, in place of steps.
+        feedback: The feedback operator: a name, FILE.py:FUNCTION, or none. Default: what the checkpoint was trained
+            with.
+        prompt: Text that every sample starts with. Each [MASK] in it is a hole to fill.
+        rule: The step rule: ancestral, first-hitting, confidence, remask-cap or remask-loop.
+        temperature: Softmax temperature of the draws.
+        top_p: Nucleus sampling: the probability mass to draw from.
+        drop_crossing: Leave out the token that crosses top_p, as the code of the paper's precursor does.
+        top_k: Draw from the k most probable tokens.
+        seed: Sample i depends only on the seed and on i.
+        batch_size: Samples per batch. It changes speed and memory, not the samples.
+        precision: auto, float32 or bfloat16.
+        out: The .jsonl file to write. Without it, the texts are printed.
+    """
+
+    checkpoint: str
+    num: int = 1
+    length: int | None = None
+    steps: int | None = None
+    budget: str | None = None
+    feedback: str | None = None
+    prompt: str | None = None
+    rule: str = "ancestral"
+    temperature: float = 1.0
+    top_p: float = 1.0
+    drop_crossing: bool = False
+    top_k: int | None = None
+    seed: int = 0
+    batch_size: int = 8
+    precision: Precision = "auto"
+    out: str | None = None
+
+    def __post_init__(self) -> None:
+        check_at_least(0, self, "num")
+        check_at_least(1, self, "batch_size", "steps")
+        check_choice("precision", self.precision, PRECISIONS)
+        if self.steps is not None and self.budget is not None:
+            raise ArcmaskError(f"steps is {self.steps} and budget is {self.budget}; give one of them")
+        self.steps_for(1)
+
+    def steps_for(self, length: int) -> int:
+        """Return the number of denoising steps for samples of that length."""
+        if self.budget is None:
+            return 64 if self.steps is None else self.steps
+        try:
+            share = Fraction(self.budget)
+        except (ValueError, ZeroDivisionError):
+            share = Fraction(0)
+        if share <= 0:
+            raise ArcmaskError(f"the budget is {self.budget!r}, but must be a fraction above 0, such as 1/16")
+        return max(1, round(share * length))

@@ -1,0 +1,128 @@
+"""The settings of a training run."""
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from arcmask.errors import ArcmaskError, check_at_least
+from arcmask.settings import Precision
+from arcmask.settings.operators import OPERATOR_CHOICES
+
+_POSITIVE = ("learning_rate", "confidence_learning_rate", "clip")
+_FRACTIONS = ("ema", "beta2")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """All settings that a training run depends on.
+
+    Args:
+        data: The folder that `arcmask prepare` wrote.
+        init: The checkpoint to start from, or new:SIZE for a new model (tiny, mini, small, medium).
+        operator: The feedback operator: {operators}.
+        top_k: Number of candidates that are fed back.
+        karcher_steps: Karcher steps of the Fréchet mean.
+        fixed_weight: A constant weight in place of the learned one.
+        scale: Initial scale of the learned weight.
+        centre: Initial centre of the learned weight.
+        steepness: Initial steepness of the learned weight.
+        gate_probability: Probability that a step uses feedback.
+        band: The interval of times t in which feedback may be used.
+        band_reading: How the band is applied: batch-mean (the paper's appendix) or draw (its main text).
+        steps: Optimiser steps.
+        batch_size: Sequences per step, over all ranks.
+        micro_batch: Sequences per rank and forward pass.
+        learning_rate: Learning rate of the backbone.
+        confidence_learning_rate: Learning rate of the three confidence scalars.
+        warm_up: Steps of linear warm-up.
+        curve: Learning-rate curve after the warm-up: constant, or cosine down to zero.
+        weight_decay: Weight decay of AdamW.
+        beta2: Second beta of AdamW.
+        clip: Maximum gradient norm.
+        ema: Decay of the averaged weights, which are validated and saved.
+        dropout: Dropout, in place of the model's own.
+        freeze_backbone: Train only the three confidence scalars.
+        checkpoint_blocks: Recompute activations in the backward pass to save memory.
+        compile_blocks: Compile each block with torch.compile.
+        precision: auto, float32 or bfloat16. Weights stay in float32.
+        seed: Seed of data order, times, masks, gates and dropout.
+        save_every: Steps between checkpoints.
+        keep: Number of checkpoints to keep.
+        validate_every: Steps between validations; 0 for none.
+        validation_rows: Rows per validation.
+        tracker: tensorboard, wandb or none.
+    """
+
+    data: str
+    init: str
+    operator: str = "spherical"
+    top_k: int = 3
+    karcher_steps: int = 3
+    fixed_weight: float | None = None
+    scale: float = 0.5
+    centre: float = -4.0
+    steepness: float = 10 / 1.5
+    gate_probability: float = 0.5
+    band: tuple[float, float] = (0.2, 0.8)
+    band_reading: Literal["batch-mean", "draw"] = "batch-mean"
+    steps: int = 1000
+    batch_size: int = 32
+    micro_batch: int = 32
+    learning_rate: float = 3e-5
+    confidence_learning_rate: float = 1e-2
+    warm_up: int = 200
+    curve: Literal["constant", "cosine"] = "constant"
+    weight_decay: float = 0.0
+    beta2: float = 0.999
+    clip: float = 1.0
+    ema: float = 0.9999
+    dropout: float | None = None
+    freeze_backbone: bool = False
+    checkpoint_blocks: bool = False
+    compile_blocks: bool = False
+    precision: Precision = "auto"
+    seed: int = 1
+    save_every: int = 500
+    keep: int = 2
+    validate_every: int = 500
+    validation_rows: int = 256
+    tracker: Literal["tensorboard", "wandb", "none"] = "none"
+
+    def __post_init__(self) -> None:
+        check_at_least(1, self, "steps", "batch_size", "micro_batch", "save_every", "keep")
+        check_at_least(0, self, "warm_up", "validate_every", "validation_rows", "seed")
+        for name in _POSITIVE:
+            if not getattr(self, name) > 0:
+                raise ArcmaskError(f"{name} is {getattr(self, name)}, but must be above 0")
+        for name in _FRACTIONS:
+            if not 0 <= getattr(self, name) < 1:
+                raise ArcmaskError(f"{name} is {getattr(self, name)}, but must lie in [0, 1)")
+        if self.freeze_backbone and (self.operator == "none" or self.fixed_weight is not None):
+            raise ArcmaskError("with a frozen backbone and no learned weight there is nothing to train")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as plain data, as config.yaml stores them."""
+        return asdict(self) | {"band": list(self.band)}
+
+
+TrainConfig.__doc__ = (TrainConfig.__doc__ or "").replace("{operators}", OPERATOR_CHOICES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainCommand:
+    """A recipe's settings, any of which can be changed, and where to train.
+
+    Args:
+        recipe: The name of a recipe, which sets every setting that is not given.
+        run: The folder of the run. Default: runs/RECIPE.
+        resume: Resume a run that exists; false refuses it.
+    """
+
+    recipe: str
+    train: TrainConfig
+    run: str | None = None
+    resume: bool = True
+
+    @property
+    def folder(self) -> str:
+        """The folder of the run."""
+        return self.run or f"runs/{self.recipe}"
