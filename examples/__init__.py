@@ -1,1 +1,0 @@
-"""Short programs to read and run: `python -m examples.NAME`."""
