@@ -12,7 +12,7 @@ from made_up import ARMS, BUDGETS, SEEDS, make_experiment
 from scipy import stats
 
 from arcmask.report.comparisons import comparisons, pairs, tally
-from arcmask.report.folder import open_run
+from arcmask.report.folder import read_run
 from arcmask.report.paper import BY_SEED, MEANS, paper_arm
 from arcmask.report.quantities import quantities
 from arcmask.report.tables import difference_table, interval_table, main_table, seed_table
@@ -91,7 +91,7 @@ def test_differences_are_the_paired_t_test(page, experiment_folder):
 
 
 def test_p_values_are_corrected_for_the_number_of_comparisons(experiment_folder):
-    found = comparisons(open_run(experiment_folder))
+    found = comparisons(read_run(experiment_folder))
     p = np.array([c.difference.p_value for c in found])
     m = len(p)
     # Holm by its definition: the largest, over all that are no greater, of (how many are not smaller) x p.
@@ -101,13 +101,14 @@ def test_p_values_are_corrected_for_the_number_of_comparisons(experiment_folder)
 
 
 def test_a_difference_is_named_by_its_interval(experiment_folder):
-    experiment = open_run(experiment_folder)
+    experiment = read_run(experiment_folder)
     found = comparisons(experiment)
     by_words = {(c.pair.label, c.score, c.budget): c for c in found}
     better = by_words["spherical \u2212 linear", "generative_perplexity", 16]
     assert better.reading == "better"
     assert re.fullmatch(
-        r"Gen PPL \(smollm2-135m\) at T = 16: \u2212[\d.]+ \u00b1 [\d.]+, p < 0\.001, 3 seeds: better \(lower\)",
+        r"Gen PPL \(smollm2-135m\) at T = 16: \u2212[\d.]+ \u00b1 [\d.]+, \u2212[\d.]+ %, p < 0\.001, 3 seeds: "
+        r"better \(lower\)",
         better.statement,
     )
     for comparison in found:
@@ -116,14 +117,14 @@ def test_a_difference_is_named_by_its_interval(experiment_folder):
         assert (comparison.reading == "no difference seen") == (low <= 0 <= high)
         assert comparison.better is not None or comparison.reading not in ("better", "worse")
     first = pairs(experiment)[0]
-    assert tally(found, first).startswith("spherical \u2212 linear: of 14 comparisons, ")
+    assert tally(found, first).startswith("spherical \u2212 linear, 14 comparisons: ")
 
 
 def test_one_seed_gives_no_difference_and_the_interval_of_its_samples(tmp_path):
-    experiment = open_run(make_experiment(tmp_path / "one", seeds=(1,)))
+    experiment = read_run(make_experiment(tmp_path / "one", seeds=(1,)))
     found = comparisons(experiment)
     assert {c.reading for c in found} == {"no interval"}
-    assert "nothing is concluded" in found[0].statement
+    assert "no conclusion" in found[0].statement
     table = main_table(experiment)
     score = experiment.scores["none", 1, 16]["generative_perplexity"]
     expected = f"[{score.interval[0]:.2f}, {score.interval[1]:.2f}]\u2021"
@@ -136,7 +137,7 @@ def test_scores_of_two_evaluators_never_share_a_column(own):
         for budget in BUDGETS:
             cell = own / "linear" / f"seed-{seed}" / f"steps-{budget}"
             change_score(cell, "generative_perplexity", evaluator="gpt2-large", evaluator_sha256="other")
-    experiment = open_run(own)
+    experiment = read_run(own)
     table = interval_table(experiment)
     columns = [i for i, head in enumerate(table.heads) if head.text.startswith("Gen PPL")]
     assert {table.heads[i].note for i in columns} == {"gpt2-large", "smollm2-135m"}
@@ -150,10 +151,10 @@ def test_scores_of_two_evaluators_never_share_a_column(own):
 def test_two_evaluators_of_one_name_are_told_apart_by_their_content(own):
     cell = own / "linear" / "seed-1" / "steps-16"
     change_score(cell, "generative_perplexity", evaluator_sha256="another-hash")
-    notes = [q.note for q in quantities(open_run(own), ("generative_perplexity",))]
+    notes = [q.note for q in quantities(read_run(own), ("generative_perplexity",))]
     assert notes == ["smollm2-135m, another-", "smollm2-135m, smollm2-"]
     change_score(cell, "generative_perplexity", evaluator_sha256="smollm2-135m-hash", context=64)
-    notes = [q.note for q in quantities(open_run(own), ("generative_perplexity",))]
+    notes = [q.note for q in quantities(read_run(own), ("generative_perplexity",))]
     assert notes == ["smollm2-135m, context 64", "smollm2-135m, context None"]
 
 
@@ -175,13 +176,13 @@ def test_the_papers_values_agree_with_its_own_runs():
 
 
 def test_the_papers_values_stand_beside_ours_only_under_its_protocol(tmp_path, experiment_folder):
-    theirs = open_run(make_experiment(tmp_path / "paper", protocol="paper", budgets=(64, 128), length=1024))
+    theirs = read_run(make_experiment(tmp_path / "paper", protocol="paper", budgets=(64, 128), length=1024))
     shown = [entry.paper for row in main_table(theirs).rows for entry in row.entries if entry.paper]
     assert {"72.50 \u00b1 0.62", "0.0117 \u00b1 0.0008"} <= set(shown)
     assert "87.25 \u00b1 2.03" in [e.paper for row in interval_table(theirs).rows for e in row.entries]
     assert "86.59" in [e.paper for row in seed_table(theirs).rows for e in row.entries]
     assert "73.1" in [e.paper for row in regime_table(theirs).rows for e in row.entries]
-    ours = open_run(experiment_folder)
+    ours = read_run(experiment_folder)
     tables = [main_table(ours), interval_table(ours), seed_table(ours), regime_table(ours)]
     assert not [entry for table in tables for row in table.rows for entry in row.entries if entry.paper]
 
@@ -197,7 +198,7 @@ def test_only_the_papers_own_arms_have_its_values():
 def test_an_ablation_is_read_at_its_step_with_the_papers_rows(tmp_path):
     arms = {f"karcher-{n}": (f"{n} steps", {"operator": "spherical", "karcher_steps": n}, 0.01 * n) for n in (5, 1, 3)}
     folder = make_experiment(tmp_path / "karcher", arms=arms, protocol="paper", read_at=40)
-    (table,) = ablation_tables(open_run(folder))
+    (table,) = ablation_tables(read_run(folder))
     assert table.title == "Karcher steps at step 40"
     rows = [row for row in table.rows if row.entries]
     assert [row.entries[0].text for row in rows] == ["1", "3", "5"]
@@ -211,7 +212,7 @@ def test_an_ablation_is_read_at_its_step_with_the_papers_rows(tmp_path):
 
 
 def test_the_bound_of_an_arm_without_feedback_is_its_plain_one(experiment_folder):
-    rows = {row.data["arm"]: row.data for row in likelihood_table(open_run(experiment_folder)).rows}
+    rows = {row.data["arm"]: row.data for row in likelihood_table(read_run(experiment_folder)).rows}
     assert rows["none"]["two_pass/nats"] == rows["none"]["plain/nats"]
     expected = [1.70 + 0.001 * seed - 0.05 - 0.0002 * seed for seed in SEEDS]
     np.testing.assert_allclose(rows["spherical"]["two_pass/nats"]["mean"], np.mean(expected), rtol=1e-12)
@@ -219,7 +220,7 @@ def test_the_bound_of_an_arm_without_feedback_is_its_plain_one(experiment_folder
 
 def test_every_setting_in_which_arms_differ_is_shown(tmp_path):
     arms = ARMS | {"late": ("later centre", {"operator": "spherical", "centre": -1.5}, 0.02)}
-    table = arm_table(open_run(make_experiment(tmp_path / "arms", arms=arms)))
+    table = arm_table(read_run(make_experiment(tmp_path / "arms", arms=arms)))
     place = [head.text for head in table.heads].index("centre")
     shown = {row.data["arm"]: row.entries[place].text for row in table.rows}
     assert shown == {"none": "\u2014", "linear": "\u22124.0", "spherical": "\u22124.0", "late": "\u22121.5"}
@@ -236,11 +237,37 @@ def test_arms_stand_in_the_order_of_what_they_do(tmp_path):
     }
     folder = make_experiment(tmp_path / "arms", arms=arms, seeds=(1,), budgets=(16,), baseline="b-baseline")
     expected = ["b-baseline", "a-linear", "spherical-0.05", "spherical-0.5", "spherical-learned"]
-    assert list(open_run(folder).arms) == expected
+    assert list(read_run(folder).arms) == expected
+
+
+def test_operators_from_outside_come_last_and_keep_their_settings(tmp_path):
+    arms = {
+        "b": ("second of ours", {"operator": "zz.py:second"}, 0.0),
+        "a": ("first of ours", {"operator": "zz.py:first"}, 0.0),
+        "x": ("linear", {"operator": "linear"}, 0.0),
+        "y": ("none", {"operator": "none"}, 0.0),
+    }
+    experiment = read_run(make_experiment(tmp_path / "arms", arms=arms, seeds=(1,), budgets=(16,), baseline="x"))
+    assert list(experiment.arms) == ["x", "y", "a", "b"]
+    table = arm_table(experiment)
+    columns = [[head.text for head in table.heads].index(name) for name in ("Operator", "Karcher steps")]
+    shown = [[row.entries[i].text for i in columns] for row in table.rows]
+    assert shown == [["linear", "\u2014"], ["none", "\u2014"], ["first", "3"], ["second", "3"]]
+
+
+def test_generative_perplexity_changes_in_per_cent(experiment_folder):
+    table = difference_table(read_run(experiment_folder), comparisons(read_run(experiment_folder)))
+    row = next(row for row in table.rows if row.data.get("score", "").startswith("Gen PPL"))
+    for entry, budget in zip(row.entries[1:], BUDGETS, strict=True):
+        first, second = (
+            cell_values(experiment_folder, "generative_perplexity", row.data[key], budget).mean()
+            for key in ("first", "second")
+        )
+        assert entry.under.startswith(f"\u2212{100 * (1 - first / second):.1f} %, p ")
 
 
 def test_tables_have_as_many_cells_in_every_row_and_form(experiment_folder):
-    experiment = open_run(experiment_folder)
+    experiment = read_run(experiment_folder)
     for table in (
         main_table(experiment),
         seed_table(experiment),

@@ -18,7 +18,7 @@ from made_up import NASTY, SEEDS, STEPS, make_experiment, make_training
 from arcmask.errors import ArcmaskError
 from arcmask.report import build_report, terminal_table
 from arcmask.report.chapters import experiment_chapter
-from arcmask.report.folder import open_run
+from arcmask.report.folder import read_run
 
 PNG = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sII", 13, b"IHDR", 900, 300)  # as much of a picture as is looked at
 VOID = {"meta", "link", "img", "br", "input"}
@@ -88,7 +88,7 @@ def test_samples_are_found_in_any_order_and_no_further_than_needed(experiment_fo
     path = folder / "none" / "seed-1" / "steps-16" / "samples.jsonl"
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(lines[::-1]) + "what follows is not looked at\n")
-    assert open_run(folder).samples == open_run(experiment_folder).samples
+    assert read_run(folder).samples == read_run(experiment_folder).samples
 
 
 def test_every_table_and_figure_has_a_number_and_a_sentence(page):
@@ -123,7 +123,7 @@ def test_what_is_missing_is_said_and_the_rest_is_shown(experiment_folder, tmp_pa
     assert "23 of 27 cells are scored" in text
     assert "linear, seed 2: scores at T = 64" in text
     assert f"spherical, seed 3: training after step {STEPS - 20} of {STEPS}; held-out likelihood; samples at T" in text
-    assert "the base was not inspected" in text
+    assert "the base model was not inspected" in text
     assert "n = 2" in text
 
 
@@ -131,7 +131,7 @@ def test_a_line_that_is_being_written_is_left_out(tmp_path):
     folder = make_training(tmp_path / "run", {"operator": "none"}, 0.0, 1)
     with (folder / "metrics.jsonl").open("a") as file:
         file.write('{"step": 61, "los')
-    assert open_run(folder).done == STEPS
+    assert read_run(folder).done == STEPS
 
 
 def test_a_training_run_shows_its_figures(tmp_path):
@@ -154,7 +154,7 @@ def test_figures_of_the_base_are_taken_from_its_inspection(experiment_folder, tm
     (home / "norms.json").write_text(json.dumps(norms | {"reading": "Norms are flat."}))
     (home / "karcher.json").write_text(json.dumps({"reading": "Three steps are enough."}))
     (home / "karcher.png").write_bytes(PNG)
-    chapter = experiment_chapter(open_run(folder), "x")
+    chapter = experiment_chapter(read_run(folder), "x")
     by_name = {figure.name: figure for figure in chapter.figures()}
     assert by_name["norm-rank"].data["norms"] == [1.0, 1.1, 0.9]
     assert by_name["norm-rank"].caption.endswith("Norms are flat.")
@@ -179,13 +179,23 @@ def test_several_runs_have_a_chapter_each_and_arms_are_compared_where_they_may_b
     assert "longer" not in row
 
 
-def test_eighty_columns_are_enough_for_the_committed_experiment():
-    folder = Path(__file__).parents[2] / "docs" / "results" / "quickstart-long"
+def test_eighty_columns_are_enough_for_long_labels_and_large_numbers(tmp_path):
+    arms = {"none": ("no feedback", {"operator": "none"}, 0.0)}
+    for operator, name in (("linear", "linear (LERP)"), ("spherical", "spherical (SLERP)")):
+        arms[f"{operator}-0.3"] = (f"{name}, weight 0.3", {"operator": operator, "fixed_weight": 0.3}, 0.03)
+        arms[f"{operator}-learned"] = (f"{name}, learned weight", {"operator": operator}, 0.05)
+    folder = make_experiment(tmp_path / "long", arms=arms)
+    for path in folder.glob("*/seed-*/steps-*/scores.json"):
+        content = json.loads(path.read_text())
+        seed = int(path.parent.parent.name.removeprefix("seed-"))
+        # Three values with a standard deviation of 137.59: a half width of 4.3027 * 137.59 / sqrt(3).
+        content["scores"]["generative_perplexity"]["value"] = 5026.7 + 137.59 * (seed - 2)
+        path.write_text(json.dumps(content))
     console = rich.console.Console(width=80, file=io.StringIO())
     console.print(terminal_table(folder))
-    said = console.file.getvalue()
-    assert "5026.7 \u00b1341.8" in said
-    assert "\u2026" not in said, "something was cut off"
+    text = console.file.getvalue()
+    assert "5026.7 \u00b1341.8" in text
+    assert "\u2026" not in text, "something was cut off"
 
 
 def test_the_terminal_shows_means_differences_and_what_is_missing(experiment_folder, tmp_path):
@@ -198,7 +208,7 @@ def test_the_terminal_shows_means_differences_and_what_is_missing(experiment_fol
     mean = json.loads((folder / "spherical" / "seed-1" / "steps-16" / "scores.json").read_text())
     assert mean["scores"]["generative_perplexity"]["evaluator"] in text
     assert "spherical \u2212 linear" in text
-    assert "not there: no feedback, seed 1: scores at T = 16" in text
+    assert "missing: no feedback, seed 1: scores at T = 16" in text
     assert max(map(len, text.splitlines())) <= 80
     assert "\u2026" not in text
 
@@ -239,10 +249,10 @@ def broken_scores(path: Path) -> Path:
     ("make", "sentence"),
     [
         (lambda path: path, "there is no folder {}"),
-        (empty_folder, "{} is no run: it has neither the plan.json of a reproduction nor a training's config.yaml"),
-        (bad_plan, "{}/plan.json is no plan of arms, seeds and budgets"),
-        (nothing_done, "the experiment {} has no finished cell yet, so that there is nothing to report"),
-        (no_step, "the run {} has no finished step yet, so that there is nothing to report"),
+        (empty_folder, "{} is not a run: it has neither plan.json (arcmask reproduce) nor config.yaml (arcmask train)"),
+        (bad_plan, "{}/plan.json is not a plan with arms, seeds and budgets"),
+        (nothing_done, "the experiment {} has no finished cell yet, so there is nothing to report"),
+        (no_step, "the run {} has no finished step yet, so there is nothing to report"),
         (broken_metrics, "{}/metrics.jsonl, line 2, is not a record with a step"),
         (broken_scores, "{}/none/seed-1/steps-16/scores.json does not hold scores, each with a value and an interval"),
     ],
@@ -260,7 +270,7 @@ def test_a_place_that_cannot_be_written_is_one_sentence(experiment_folder, tmp_p
     command = [sys.executable, "-m", "arcmask", "report", str(experiment_folder), "--out", str(tmp_path / "file" / "x")]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 2
-    assert result.stderr == f"arcmask: cannot write to {tmp_path}/file/x: {tmp_path}/file is not a folder\n"
+    assert result.stderr == f"arcmask: cannot write to {tmp_path}/file/x/report.html: {tmp_path}/file is not a folder\n"
     assert result.stdout == ""
 
 

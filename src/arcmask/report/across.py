@@ -1,4 +1,4 @@
-"""Several experiments side by side: arms of one name, where the numbers may stand in one table."""
+"""Compare several experiments: arms of the same name in one table, if the experiments are comparable."""
 
 import json
 from typing import Any
@@ -6,79 +6,62 @@ from typing import Any
 from arcmask.report.document import Block, Chapter, Section, table_blocks
 from arcmask.report.folder import Experiment
 from arcmask.report.quantities import MAIN, Quantity, point, quantities
-from arcmask.report.table import Entry, Head, Row, Table
-from arcmask.report.tables import ONE_SEED
-from arcmask.report.wording import NONE, interval, listed, plus_minus
+from arcmask.report.table import Entry, Head, Row, Table, words
+from arcmask.report.tables import mean_entry, notes
+from arcmask.report.wording import NONE, PLUS_MINUS, listed
 
-# What must be equal, so that an arm's numbers in two experiments are numbers of the same thing.
+# The settings that two experiments must share for their numbers to be comparable.
 _SHARED = ("protocol", "corpus", "data", "tokenizer", "length", "samples", "sampling")
 
 
 def comparison_chapter(experiments: dict[str, Experiment]) -> Chapter:
-    """Arms that two or more experiments have, by name."""
+    """Return the chapter that shows arms of the same name in several experiments."""
     names = list(experiments)
-    first = experiments[names[0]]
-    alike = [name for name in names if not differing(first, experiments[name])]
-    blocks = []
-    for name in names:
-        why = differing(first, experiments[name])
-        if why:
-            blocks.append(f"{name} is not compared with {names[0]}: {why}")
-    notice = [Block("notice", "Not compared", items=blocks)] if blocks else []
-    tables: list[Block] = []
-    if len(alike) > 1:
-        tables = table_blocks(_side_by_side({name: experiments[name] for name in alike}))
-    text = (
-        "Arms of the same name, run by run; only scores by the same evaluator, tokenizer and reference share a row. "
-        "The runs need not share seeds or training, so that no difference is tested here."
-    )
-    if not tables:
-        text = "No two of these runs have an arm and a score in common that could stand side by side."
+    reference = experiments[names[0]]
+    differences = {name: _differences(reference, experiment) for name, experiment in experiments.items()}
+    refused = [f"{name} is not compared with {names[0]}: {text}" for name, text in differences.items() if text]
+    comparable = {name: experiments[name] for name in names if not differences[name]}
+    tables = table_blocks(_table(comparable)) if len(comparable) > 1 else []
+    text = "These runs have no arm and score in common that can be compared."
+    if tables:
+        text = (
+            "The table shows arms with the same name. Only scores by the same evaluator, tokenizer and reference share "
+            "a row. The runs may differ in seeds and training, so differences between them are not tested."
+        )
+    notice = [Block("notice", "Not compared", items=refused)] if refused else []
     sections = [Section("side-by-side", "Arms by name", [Block("text", text), *notice, *tables])]
-    return Chapter("comparison", "The runs side by side", f"{listed(names)}.", sections)
+    return Chapter("comparison", "Comparison of the runs", f"{listed(names)}.", sections)
 
 
-def differing(first: Experiment, other: Experiment) -> str:
-    """In which of the settings that must be equal two experiments differ, as text; empty if in none."""
-    parts = []
-    for key in _SHARED:
-        here, there = (json.dumps(e.plan.get(key), sort_keys=True) for e in (first, other))
-        if here != there:
-            parts.append(f"{key} is {there} there and {here} here")
-    return "; ".join(parts)
+def _differences(reference: Experiment, other: Experiment) -> str:
+    """Return in which shared settings two experiments differ; empty if in none."""
+    pairs = {key: [json.dumps(e.plan.get(key), sort_keys=True) for e in (reference, other)] for key in _SHARED}
+    return "; ".join(f"{key} is {there} there and {here} here" for key, (here, there) in pairs.items() if here != there)
 
 
-def _side_by_side(experiments: dict[str, Experiment]) -> Table | None:
+def _table(experiments: dict[str, Experiment]) -> Table | None:
     every = list(experiments.values())
-    arms = [arm for arm in every[0].arms if sum(arm in e.arms for e in every) > 1]
-    arms += [arm for e in every[1:] for arm in e.arms if arm not in arms and sum(arm in o.arms for o in every) > 1]
-    found = list(dict.fromkeys(q for e in every for q in quantities(e, MAIN)))
-    budgets = sorted({budget for e in every for budget in e.budgets})
+    labels = {arm.name: arm.label for experiment in reversed(every) for arm in experiment.arms.values()}
+    names = dict.fromkeys(arm for experiment in every for arm in experiment.arms)
+    columns = list(dict.fromkeys(quantity for experiment in every for quantity in quantities(experiment, MAIN)))
+    budgets = sorted({budget for experiment in every for budget in experiment.budgets})
     rows: list[Row] = []
-    for arm in arms:
-        label = next(e.arms[arm].label for e in every if arm in e.arms)
-        new = [_row(experiments, arm, quantity, budget) for quantity in found for budget in budgets]
-        full = [row for row in new if sum(entry.text != NONE for entry in row.entries[2:]) > 1]
-        rows += [Row([], heading=label, rule=bool(rows)), *full] if full else []
+    for arm in names:
+        new = [_row(experiments, arm, quantity, budget) for quantity in columns for budget in budgets]
+        shared = [row for row in new if sum(entry.text != NONE for entry in row.entries[2:]) > 1]
+        rows += [Row([], heading=labels[arm], rule=bool(rows)), *shared] if shared else []
     if not rows:
         return None
     heads = [Head("Score", number=False), Head("T"), *(Head(name) for name in experiments)]
-    caption = "Each cell is the mean \u00b1 half the width of its 95 % interval over the seeds of that run."
-    notes = [ONE_SEED] if any("\u2021" in entry.under for row in rows for entry in row.entries) else []
-    return Table("comparison", "Arms by name, run by run", caption, heads, rows, notes=notes)
+    caption = f"Means over the seeds of each run. {PLUS_MINUS}"
+    return Table("comparison", "Arms by name and run", caption, heads, rows, notes=notes(rows))
 
 
 def _row(experiments: dict[str, Experiment], arm: str, quantity: Quantity, budget: int) -> Row:
-    entries = [Entry(quantity.label, number=False), Entry(str(budget))]
+    entries = [words(quantity.label), Entry(str(budget))]
     data: dict[str, Any] = {"arm": arm, "score": quantity.slug, "budget": budget}
     for name, experiment in experiments.items():
-        at = point(experiment, quantity, arm, budget) if arm in experiment.arms else None
-        digits = quantity.digits
-        if at is None:
-            entries.append(Entry(NONE))
-            data[name] = None
-            continue
-        under = interval(*at.interval, digits) + "\u2021" if at.over == "samples" and at.interval else ""
-        entries.append(Entry(plus_minus(at.summary.mean, at.summary.half_width, digits), under))
-        data[name] = {"mean": at.summary.mean, "half_width": at.summary.half_width, "n": at.summary.n}
+        mean = point(experiment, quantity, arm, budget)
+        entries.append(mean_entry(mean, quantity.digits, experiment))
+        data[name] = mean and {key: getattr(mean.summary, key) for key in ("mean", "half_width", "n")}
     return Row(entries, data)

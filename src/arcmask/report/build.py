@@ -1,32 +1,32 @@
-"""`arcmask report`: from run folders to report.html with its tables and figures beside it."""
+"""Build a report from run folders: report.html, and its tables and figures as files."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from arcmask import __version__
 from arcmask.errors import ArcmaskError
-from arcmask.files import json_bytes, write_whole, written_whole
+from arcmask.files import writable, write_whole, written_whole
 from arcmask.report.across import comparison_chapter
 from arcmask.report.chapters import experiment_chapter, training_chapter
-from arcmask.report.document import Chapter, Picture
-from arcmask.report.folder import Experiment, open_run
+from arcmask.report.document import Chapter
+from arcmask.report.folder import Experiment, read_run
 from arcmask.report.page import render
+from arcmask.report.wording import slug
 
 PAGE, TABLES, FIGURES = "report.html", "tables", "figures"
 
 
 def build_report(folders: Sequence[str | Path], out: str | Path | None = None) -> Path:
-    """Write the report of these runs; returns the path of its page.
+    """Write the report of one or more runs, and return the path of its page.
 
-    By default the report of one run lies in its folder `report`, that of several in `report` where one is.
+    The default of `out` is RUN/report for one run, and report in the current folder for several.
     """
     if not folders:
         raise ArcmaskError("a report needs at least one run")
     paths = [Path(folder) for folder in folders]
-    runs = {name: open_run(path) for name, path in zip(_names(paths), paths, strict=True)}
+    runs = {name: read_run(path) for name, path in zip(_names(paths), paths, strict=True)}
     target = Path(out) if out is not None else (paths[0] / "report" if len(paths) == 1 else Path("report"))
-    _check_writable(target)
+    writable(target / PAGE)
     chapters = [
         experiment_chapter(run, name) if isinstance(run, Experiment) else training_chapter(run, name)
         for name, run in runs.items()
@@ -40,48 +40,31 @@ def build_report(folders: Sequence[str | Path], out: str | Path | None = None) -
     return target / PAGE
 
 
-def _check_writable(target: Path) -> None:
-    """By all that can be seen without writing, and before anything is drawn."""
-    nearest = next(place for place in (target, *target.absolute().parents) if place.exists())
-    if not nearest.is_dir():
-        raise ArcmaskError(f"cannot write to {target}: {nearest} is not a folder")
-    if not os.access(nearest, os.W_OK):
-        raise ArcmaskError(f"cannot write to {target}: {nearest} does not allow it")
-
-
 def _names(paths: list[Path]) -> list[str]:
-    """A name for each run, fit for a link and a file; the folder's, and numbered where two are the same."""
-    found: list[str] = []
+    """Return a unique name for each run, from its folder's name, for links and files."""
+    names: list[str] = []
     for path in paths:
-        plain = (
-            "".join(letter if letter.isalnum() else "-" for letter in path.resolve().name.lower()).strip("-") or "run"
-        )
-        name, number = plain, 2
-        while name in found:
+        plain = name = slug(path.resolve().name) or "run"
+        number = 2
+        while name in names:
             name, number = f"{plain}-{number}", number + 1
-        found.append(name)
-    return found
+        names.append(name)
+    return names
 
 
 def _write(target: Path, chapters: list[Chapter], page: str) -> None:
-    """Tables and figures first, the page last: one that is there is complete."""
-    several = len(chapters) > 1
+    """Write tables and figures first and the page last, so that an existing page is complete."""
+    prefixes = [f"{chapter.name}-" if len(chapters) > 1 else "" for chapter in chapters]
     with written_whole(target / TABLES) as scratch:
-        for chapter in chapters:
+        for prefix, chapter in zip(prefixes, chapters, strict=True):
             for table in chapter.tables():
-                name = f"{chapter.name}-{table.name}" if several else table.name
-                (scratch / f"{name}.md").write_text(table.markdown())
-                (scratch / f"{name}.tex").write_text(table.latex())
-                (scratch / f"{name}.json").write_bytes(table.json())
+                (scratch / f"{prefix}{table.name}.md").write_text(table.markdown())
+                (scratch / f"{prefix}{table.name}.tex").write_text(table.latex())
+                (scratch / f"{prefix}{table.name}.json").write_bytes(table.json())
     with written_whole(target / FIGURES) as scratch:
-        for chapter in chapters:
+        for prefix, chapter in zip(prefixes, chapters, strict=True):
             for figure in chapter.figures():
-                name = f"{chapter.name}-{figure.name}" if several else figure.name
-                if isinstance(figure, Picture):
-                    (scratch / f"{name}.png").write_bytes(figure.png)
-                    (scratch / f"{name}.json").write_bytes(json_bytes(figure.data))
-                else:
-                    figure.save(scratch / f"{name}.png")
+                figure.save(scratch / f"{prefix}{figure.name}.png")
     try:
         write_whole(target / PAGE, page.encode())
     except OSError as error:

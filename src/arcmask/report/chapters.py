@@ -1,23 +1,25 @@
-"""A run as a chapter: which tables and figures it has, in which order, and the words between them."""
+"""Arrange a run as a chapter: its tables and figures in order, and the text between them."""
 
 import json
 import shlex
+from collections.abc import Mapping
 from typing import Any
 
-import yaml  # type: ignore[import-untyped]
+import yaml
 
-from arcmask.report.comparisons import Comparison, about_the_number, comparisons, pairs, tally
+from arcmask.report.comparisons import Comparison, comparisons, multiplicity_note, pairs, tally
 from arcmask.report.document import Block, Chapter, Picture, Section, figure_block, table_blocks
-from arcmask.report.folder import Experiment, Training
+from arcmask.report.folder import SHOWN, Experiment, Training
 from arcmask.report.geometry import norm_figure, sphere_figures
 from arcmask.report.quantities import KINDS, MAIN, quantities
 from arcmask.report.samples import panels
 from arcmask.report.score_figures import difference_figures, score_figures
-from arcmask.report.tables import difference_table, interval_table, main_table, seed_table
+from arcmask.report.tables import bound_table, difference_table, interval_table, main_table, seed_table
 from arcmask.report.training import read_step
 from arcmask.report.training_figures import experiment_figures, single_figures
-from arcmask.report.training_tables import ablation_tables, arm_table, bound_table, likelihood_table, regime_table
+from arcmask.report.training_tables import ablation_tables, arm_table, likelihood_table, regime_table
 from arcmask.report.wording import count, listed
+from arcmask.run_folder import INSPECTION, TRAINING, cell_folder
 
 _PICTURES = {
     "angles": "Angle between mask and predicted mean over t",
@@ -28,16 +30,16 @@ _PICTURES = {
 
 
 def experiment_chapter(experiment: Experiment, name: str) -> Chapter:
-    """A folder of `arcmask reproduce`."""
-    found = comparisons(experiment)
+    """Return the chapter of a folder of `arcmask reproduce`."""
+    compared = comparisons(experiment)
     sections = [
-        Section("run", "What was run", _what_was_run(experiment)),
-        Section("found", "What was found", _what_was_found(experiment, found)),
-        Section("generation", "Generation", _generation(experiment, found)),
-        Section("training", "Training and likelihood", _training(experiment, found)),
+        Section("run", "What was run", _setup(experiment)),
+        Section("found", "Main results", _results(experiment, compared)),
+        Section("generation", "Generation", _generation(experiment, compared)),
+        Section("training", "Training and likelihood", _training(experiment, compared)),
         Section("geometry", "Geometry", _geometry(experiment)),
-        Section("samples", "Samples side by side", _samples(experiment)),
-        Section("repeat", "How to repeat it", _repeat(experiment)),
+        Section("samples", "Samples", _samples(experiment)),
+        Section("repeat", "How to reproduce", _commands(experiment)),
     ]
     plan = experiment.plan
     title = str(plan.get("title") or plan.get("recipe") or experiment.folder.name)
@@ -46,107 +48,96 @@ def experiment_chapter(experiment: Experiment, name: str) -> Chapter:
 
 def _scope(experiment: Experiment) -> str:
     cells = len(experiment.arms) * len(experiment.seeds) * len(experiment.budgets)
-    steps, done = listed([str(budget) for budget in experiment.budgets]), len(experiment.scores)
     return (
         f"{count(len(experiment.arms), 'arm')} \u00d7 {count(len(experiment.seeds), 'seed')} \u00d7 "
-        f"{count(len(experiment.budgets), 'budget')} (T = {steps}); {done} of {cells} cells are scored."
+        f"{count(len(experiment.budgets), 'budget')} (T = {listed(experiment.budgets)}); {len(experiment.scores)} of "
+        f"{cells} cells are scored."
     )
 
 
-def _what_was_run(experiment: Experiment) -> list[Block]:
+def _setup(experiment: Experiment) -> list[Block]:
     plan = experiment.plan
-    told = {
+    sampling = {key.replace("_", " "): value for key, value in (plan.get("sampling") or {}).items()}
+    facts = {
         "Recipe": plan.get("recipe"),
         "Base model": plan.get("base"),
         "Corpus": plan.get("corpus"),
         "Data": plan.get("data"),
         "Tokenizer": plan.get("tokenizer"),
-        "Seeds": listed([str(seed) for seed in experiment.seeds]),
-        "Budgets": f"T = {listed([str(budget) for budget in experiment.budgets])} denoising steps",
-        "Samples": f"{plan.get('samples')} a cell, {plan.get('length')} tokens each",
-        "Sampling": _settings(plan.get("sampling") or {}),
+        "Seeds": listed(experiment.seeds),
+        "Budgets": f"T = {listed(experiment.budgets)} denoising steps",
+        "Samples": f"{plan.get('samples')} per cell, {plan.get('length')} tokens each",
+        "Sampling": ", ".join(f"{key} {value}" for key, value in sampling.items() if value not in (None, False)),
         "Evaluator": plan.get("evaluator"),
         "MAUVE features": plan.get("features"),
     }
-    facts = [(key, str(value)) for key, value in told.items() if value not in (None, "")]
-    notes = (
-        "A seed fixes training and generation. For a seed all arms share the order of the data, times, masks, gates "
-        "and the draws of sampling, so that differences between arms are taken seed by seed. "
-    ) + (
-        "The protocol is the paper\u2019s: its values stand beside ours."
+    pairing = (
+        "A seed determines both training and generation. For each seed, all arms use the same data order, times, "
+        "masks, gates and random draws in sampling. Differences between arms are therefore computed seed by seed. "
+    )
+    protocol = (
+        "The experiment follows the paper\u2019s protocol, so the tables also show the paper\u2019s values."
         if experiment.is_paper
-        else "The protocol is not the paper\u2019s (its model, data, lengths and evaluator are others), so that its "
-        "values are not put beside these; the tables have its form."
+        else "The tables have the paper\u2019s form but do not show its values, because the experiment differs from "
+        "the paper in model, data, length and evaluator."
     )
     return [
-        Block("facts", items=facts),
-        Block("text", notes),
+        Block("facts", items=[(key, str(value)) for key, value in facts.items() if value not in (None, "")]),
+        Block("text", pairing + protocol),
         *_missing(experiment),
         *table_blocks(arm_table(experiment)),
     ]
 
 
-def _settings(given: dict[str, Any]) -> str:
-    """What is not set, or set to false, is left out."""
-    return ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in given.items() if value not in (None, False))
-
-
 def _missing(experiment: Experiment) -> list[Block]:
     lines = experiment.missing()
-    have = {quantity.score for quantity in quantities(experiment, MAIN)}
+    available = {quantity.score for quantity in quantities(experiment, MAIN)}
     if experiment.scores:
-        lines += [f"no cell has a score of {KINDS[score].label}" for score in MAIN if score not in have]
+        lines += [f"no cell has a {KINDS[score].label} score" for score in MAIN if score not in available]
     if not experiment.inspected:
-        lines.append("the base was not inspected (base/inspect is not there)")
-    return [Block("notice", "Not in this report", items=lines)] if lines else []
+        lines.append(f"the base model was not inspected ({INSPECTION} does not exist)")
+    return [Block("notice", "Missing from this report", items=lines)] if lines else []
 
 
-def _what_was_found(experiment: Experiment, found: list[Comparison]) -> list[Block]:
-    if not found:
-        return [Block("text", "No two arms have a score for the same seed yet, so that nothing can be compared.")]
-    blocks = [Block("text", about_the_number(found))]
+def _results(experiment: Experiment, compared: list[Comparison]) -> list[Block]:
+    if not compared:
+        return [Block("text", "No two arms have a score for the same seed yet, so no arms are compared.")]
+    blocks = [Block("text", multiplicity_note(compared))]
     shown = pairs(experiment)
-    direct = [p for p in shown if p.second.train.get("operator") == "linear"]
+    direct = [pair for pair in shown if pair.second.name != experiment.baseline]
     for pair in direct or shown:
-        mine = [c for c in found if c.pair == pair]
-        blocks.append(Block("bullets", tally(found, pair), items=[(c.statement, c.reading) for c in mine]))
-    rest = [tally(found, pair) for pair in shown if direct and pair not in direct]
+        items = [(c.statement, c.reading) for c in compared if c.pair == pair]
+        blocks.append(Block("bullets", tally(compared, pair), items=items))
+    rest = [(tally(compared, pair), "") for pair in shown if direct and pair not in direct]
     if rest:
-        blocks.append(
-            Block("bullets", "Against the baseline, each in the tables below:", items=[(r, "") for r in rest])
-        )
-    blocks.append(
-        Block(
-            "text",
-            "Generative perplexity falls with the diversity of a text as well as with its quality: a difference in it "
-            "is to be read together with the difference in entropy at the same budget.",
-        )
+        blocks.append(Block("bullets", "Against the baseline (details are in the tables below):", items=rest))
+    advice = (
+        "Less diverse text also has a lower generative perplexity. Read differences in generative perplexity together "
+        "with the difference in entropy at the same budget."
     )
-    return blocks
+    return [*blocks, Block("text", advice)]
 
 
-def _generation(experiment: Experiment, found: list[Comparison]) -> list[Block]:
+def _generation(experiment: Experiment, compared: list[Comparison]) -> list[Block]:
     if not experiment.scores:
         return [Block("text", "No cell is scored yet.")]
     return [
         *table_blocks(main_table(experiment)),
         *figure_block(score_figures(experiment)),
-        *table_blocks(interval_table(experiment), difference_table(experiment, found)),
-        *figure_block(difference_figures(experiment, found)),
+        *table_blocks(interval_table(experiment), difference_table(experiment, compared)),
+        *figure_block(difference_figures(experiment, compared)),
         *table_blocks(seed_table(experiment), interval_table(experiment, "diversity")),
     ]
 
 
-def _training(experiment: Experiment, found: list[Comparison]) -> list[Block]:
-    blocks = figure_block(experiment_figures(experiment))
-    regimes = regime_table(experiment)
-    blocks += table_blocks(regimes, *ablation_tables(experiment))
-    if regimes is None and read_step(experiment) is not None:
-        blocks.append(
-            Block("text", f"No training has reached step {read_step(experiment):,}, at which the tables read.")
-        )
-    blocks += table_blocks(likelihood_table(experiment), bound_table(experiment, found))
-    return blocks or [Block("text", "No training has finished a step yet.")]
+def _training(experiment: Experiment, compared: list[Comparison]) -> list[Block]:
+    step, regimes = read_step(experiment), regime_table(experiment)
+    blocks = figure_block(experiment_figures(experiment)) + table_blocks(regimes, *ablation_tables(experiment))
+    if regimes is None and step is not None:
+        text = f"The training tables show step {step:,}, which no training run has reached yet."
+        blocks.append(Block("text", text))
+    blocks += table_blocks(likelihood_table(experiment), bound_table(experiment, compared))
+    return blocks or [Block("text", "No training run has finished a step yet.")]
 
 
 def _geometry(experiment: Experiment) -> list[Block]:
@@ -167,70 +158,61 @@ def _geometry(experiment: Experiment) -> list[Block]:
 
 
 def _samples(experiment: Experiment) -> list[Block]:
-    found = panels(experiment)
-    if not found:
+    shown = panels(experiment)
+    if not shown:
         return [Block("text", "There are no samples yet.")]
     text = (
-        "Texts in a row were drawn with the same random numbers, seed and index, by each arm; they were not chosen, "
-        "but are the first of their cell."
+        f"The texts in a row were sampled with the same seed, index and random numbers. They are the first {SHOWN} "
+        "samples of each cell and were not selected."
     )
-    return [Block("text", text), Block("samples", items=[[arm.label for arm in experiment.arms.values()], found])]
+    return [Block("text", text), Block("samples", items=[[arm.label for arm in experiment.arms.values()], shown])]
 
 
-def _repeat(experiment: Experiment) -> list[Block]:
+def _commands(experiment: Experiment) -> list[Block]:
     command = experiment.plan.get("command")
-    folder = shlex.quote(str(experiment.folder))
     lines = [str(command)] if command else []
-    lines += [f"arcmask report {folder}", *_by_hand(experiment)]
-    environment = [(key, str(value)) for key, value in (experiment.plan.get("environment") or {}).items()]
+    lines += [f"arcmask report {shlex.quote(str(experiment.folder))}", *_sample_command(experiment)]
     blocks = [
-        Block("text", "All of it; then this report alone; then the samples of one cell by hand."),
+        Block("text", "Run the whole experiment, build this report again, or sample one cell:"),
         Block("code", "\n".join(lines)),
     ]
+    environment = [(key, str(value)) for key, value in (experiment.plan.get("environment") or {}).items()]
     if environment:
-        blocks += [Block("text", "It was run with:"), Block("facts", items=environment)]
-    for arm in experiment.arms.values():
-        settings = yaml.safe_dump(dict(arm.train), sort_keys=False, allow_unicode=True)
-        blocks.append(Block("code", settings, items=[f"Training settings: {arm.label}"]))
-    return blocks
+        blocks += [Block("text", "The experiment was run with:"), Block("facts", items=environment)]
+    settings = [_settings(arm.train, f"Training settings: {arm.label}") for arm in experiment.arms.values()]
+    return blocks + settings
 
 
-def _by_hand(experiment: Experiment) -> list[str]:
-    """The command for the samples of one cell, from what its first sample says of itself."""
+def _settings(settings: Mapping[str, Any], title: str) -> Block:
+    return Block("code", yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True), items=[title])
+
+
+def _sample_command(experiment: Experiment) -> list[str]:
+    """Return the command that samples the first cell again, with the settings that its first sample records."""
     for (arm, seed, budget), records in experiment.samples.items():
-        if not records:
-            continue
-        home, first = experiment.folder / arm / f"seed-{seed}", records[0]
-        told = {"num": experiment.plan.get("samples"), "steps": budget, "seed": seed} | {
-            name: first[name]
-            for name in ("length", "seed", "rule", "temperature", "top_p", "top_k", "drop_crossing", "precision")
-            if first.get(name) not in (None, False)
-        }
-        options = " ".join(f"--{name} {str(value).lower()}" for name, value in told.items())
-        return [f"arcmask sample {shlex.quote(str(home / 'train'))} {options} --out again.jsonl"]
+        if records:
+            names = ("length", "seed", "rule", "temperature", "top_p", "top_k", "drop_crossing", "precision")
+            recorded = {name: records[0][name] for name in names if records[0].get(name) not in (None, False)}
+            settings = {"num": experiment.plan.get("samples"), "steps": budget, "seed": seed} | recorded
+            options = " ".join(f"--{name} {str(value).lower()}" for name, value in settings.items())
+            run = shlex.quote(str(cell_folder(experiment.folder, arm, seed) / TRAINING))
+            return [f"arcmask sample {run} {options} --out again.jsonl"]
     return []
 
 
 def training_chapter(training: Training, name: str) -> Chapter:
-    """A folder of `arcmask train`."""
-    asked = training.settings.get("steps")
-    scope = f"One training: {training.done:,} of {asked:,} steps are done." if asked else f"{training.done:,} steps."
-    settings = yaml.safe_dump(dict(training.settings), sort_keys=False, allow_unicode=True)
-    last = json.dumps(training.records[-1], indent=1)
-    told = [
-        (key, str(training.settings.get(key)))
-        for key in ("data", "init", "operator", "seed")
-        if key in training.settings
-    ]
+    """Return the chapter of a folder of `arcmask train`."""
+    settings, steps = training.settings, training.settings.get("steps")
+    scope = f"{training.done:,} of {steps:,} steps are done." if steps else f"{training.done:,} steps are done."
     notice = []
-    if asked and training.done < asked:
-        notice = [Block("notice", "Not in this report", items=[f"training after step {training.done:,} of {asked:,}"])]
+    if steps and training.done < steps:
+        lines = [f"training after step {training.done:,} of {steps:,}"]
+        notice = [Block("notice", "Missing from this report", items=lines)]
+    facts = [(key, str(settings[key])) for key in ("data", "init", "operator", "seed") if key in settings]
+    last = Block("code", json.dumps(training.records[-1], indent=1), items=["Metrics of the last step"])
     sections = [
-        Section("run", "What was run", [Block("facts", items=told), *notice]),
+        Section("run", "What was run", [Block("facts", items=facts), *notice]),
         Section("training", "Training", figure_block(single_figures(training))),
-        Section("repeat", "Settings", [
-            Block("code", settings, items=["Training settings"]),
-            Block("code", last, items=["Metrics of the last step"]),
-        ]),
-    ]  # fmt: skip
-    return Chapter(name, training.folder.resolve().name, scope, sections)
+        Section("repeat", "Settings", [_settings(settings, "Training settings"), last]),
+    ]
+    return Chapter(name, training.folder.resolve().name, f"One training run: {scope}", sections)

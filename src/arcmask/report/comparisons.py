@@ -1,13 +1,16 @@
-"""Arms against each other, paired by seed: differences, intervals, p-values, and the sentences that follow."""
+"""Compare arms seed by seed: paired differences, confidence intervals, p-values, and sentences about them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple, get_args
 
-from arcmask.evaluation.statistics import PairedDifference, paired_difference
+import numpy as np
+
+from arcmask.evaluation.statistics import PairedDifference, paired_difference, relative_change
 from arcmask.report.folder import Arm, Experiment
-from arcmask.report.quantities import BOUNDS, MAIN, bounds, quantities, values
-from arcmask.report.wording import count, p_value, plus_minus
+from arcmask.report.paper import COMPARED, PROPOSED
+from arcmask.report.quantities import BOUNDS, MAIN, Direction, bounds, quantities, values
+from arcmask.report.wording import count, fixed, p_value, plus_minus
 
 Reading = Literal["better", "worse", "higher", "lower", "no difference seen", "no interval"]
 LEVEL = 0.05
@@ -15,146 +18,154 @@ LEVEL = 0.05
 
 @dataclass(frozen=True)
 class Pair:
-    """Two arms whose difference is asked for, first - second."""
+    """Two arms that are compared, as first - second."""
 
     first: Arm
     second: Arm
 
     @property
     def label(self) -> str:
-        """As a difference."""
+        """The difference of the labels."""
         return f"{self.first.label} \u2212 {self.second.label}"
+
+
+class _Measure(NamedTuple):
+    """What is compared: a score at a budget, or a held-out bound, which has no budget."""
+
+    label: str
+    score: str
+    digits: int
+    better: Direction | None
+    budget: int | None
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The difference of a pair in one quantity at one budget."""
+    """The paired difference of two arms in one measure."""
 
     pair: Pair
     label: str
     score: str
     digits: int
-    better: Literal["lower", "higher"] | None
-    budget: int | None  # None for what does not depend on it
+    better: Direction | None
+    budget: int | None
     difference: PairedDifference
-    adjusted: float | None = None  # the p-value after Holm\u2019s correction for all comparisons of the experiment
+    change: float | None = None  # of generative perplexity, relative to the second arm
+    adjusted: float | None = None  # the p-value after Holm's correction for all comparisons of the experiment
 
     @property
     def reading(self) -> Reading:
-        """What the interval says; nothing where there is none."""
+        """What the confidence interval says."""
         if self.difference.half_width is None:
             return "no interval"
         if abs(self.difference.mean) <= self.difference.half_width:
             return "no difference seen"
-        way: Literal["lower", "higher"] = "lower" if self.difference.mean < 0 else "higher"
+        direction: Direction = "lower" if self.difference.mean < 0 else "higher"
         if self.better is None:
-            return way
-        return "better" if way == self.better else "worse"
+            return direction
+        return "better" if direction == self.better else "worse"
 
     @property
     def value(self) -> str:
-        """mean ± half width."""
+        """The mean difference ± half the width of its interval."""
         return plus_minus(self.difference.mean, self.difference.half_width, self.digits, signed=True)
 
     @property
+    def percentage(self) -> str:
+        """The relative change in per cent; empty for measures that have none."""
+        return "" if self.change is None else f"{fixed(100 * self.change, 1, signed=True)} %"
+
+    @property
     def statement(self) -> str:
-        """What was compared, value, p-value, seeds, reading; the pair is known from before."""
-        found = self.difference
-        what = [self.value, p_value(found.p_value), count(found.n, "seed")]
-        if found.n < 2:
-            verdict = "one seed gives no interval, so that nothing is concluded"
+        """The measure, the difference, its p-value, the number of seeds and the reading; without the pair."""
+        budget = "" if self.budget is None else f" at T = {self.budget}"
+        parts = (self.value, self.percentage, p_value(self.difference.p_value), count(self.difference.n, "seed"))
+        verdict: str = self.reading
+        if self.difference.n < 2:
+            verdict = "no conclusion, because one seed gives no confidence interval"
         elif self.reading in ("better", "worse"):
-            verdict = f"{self.reading} ({'lower' if found.mean < 0 else 'higher'})"
-        else:
-            verdict = self.reading
-        where = "" if self.budget is None else f" at T = {self.budget}"
-        return f"{self.label}{where}: {', '.join(part for part in what if part)}: {verdict}"
+            verdict = f"{self.reading} ({'lower' if self.difference.mean < 0 else 'higher'})"
+        return f"{self.label}{budget}: {', '.join(part for part in parts if part)}: {verdict}"
 
 
 def pairs(experiment: Experiment) -> list[Pair]:
-    """Spherical against linear where nothing else differs, then every arm against the baseline."""
+    """List the paper's operator against the one that it replaces, if nothing else differs, then baseline pairs."""
     arms = list(experiment.arms.values())
-    found = [
+    direct = [
         Pair(first, second)
         for first in arms
         for second in arms
-        if first.train.get("operator") == "spherical" and second.train.get("operator") == "linear"
-        if _but_for_the_operator(first.train) == _but_for_the_operator(second.train)
+        if (first.operator, second.operator) == (PROPOSED, COMPARED)
+        if _other_settings(first.train) == _other_settings(second.train)
     ]
     if experiment.baseline is None:
-        return found
+        return direct
     base = experiment.arms[experiment.baseline]
-    return found + [Pair(arm, base) for arm in arms if arm.name != base.name and Pair(arm, base) not in found]
+    return direct + [Pair(arm, base) for arm in arms if arm.name != base.name and Pair(arm, base) not in direct]
 
 
-def _but_for_the_operator(train: Mapping[str, object]) -> dict[str, object]:
-    # The linear operator takes no Karcher steps, whatever their setting says.
+def _other_settings(train: Mapping[str, object]) -> dict[str, object]:
+    """Return all settings but the operator and the Karcher steps, which the compared operator does not use."""
     return {key: value for key, value in train.items() if key not in ("operator", "karcher_steps")}
 
 
 def comparisons(experiment: Experiment) -> list[Comparison]:
-    """All differences of the main scores and the held-out bounds; the p-values corrected for their number."""
-    found = []
+    """Compare every pair in all main scores and held-out bounds, with p-values corrected for their number."""
+    by_arm = {arm: _measured(experiment, arm) for arm in experiment.arms}
+    compared = []
     for pair in pairs(experiment):
-        for quantity in quantities(experiment, MAIN):
-            for budget in experiment.budgets:
-                first, second = (values(experiment, quantity, arm.name, budget) for arm in (pair.first, pair.second))
-                shared = [seed for seed in first if seed in second]
-                if shared:
-                    kind = quantity.kind
-                    difference = paired_difference([first[s].value for s in shared], [second[s].value for s in shared])
-                    found.append(
-                        Comparison(
-                            pair, quantity.label, quantity.score, quantity.digits, kind.better, budget, difference
-                        )
-                    )
-        found += _bound_comparisons(experiment, pair)
-    return _holm(found)
+        second = by_arm[pair.second.name]
+        for measure, first_values in by_arm[pair.first.name].items():
+            seeds = [seed for seed in first_values if seed in second[measure]]
+            if seeds:
+                columns = [first_values[seed] for seed in seeds], [second[measure][seed] for seed in seeds]
+                is_ratio = measure.score == "generative_perplexity"
+                change = relative_change(sum(columns[0]), sum(columns[1])) if is_ratio else None
+                compared.append(Comparison(pair, *measure, paired_difference(*columns), change))
+    return _with_holm(compared)
 
 
-def _bound_comparisons(experiment: Experiment, pair: Pair) -> list[Comparison]:
-    found = []
-    for way, (short, _) in BOUNDS.items():
-        first, second = (bounds(experiment, arm.name, way) for arm in (pair.first, pair.second))
-        shared = [seed for seed in first if seed in second]
-        if shared:
-            difference = paired_difference([first[seed] for seed in shared], [second[seed] for seed in shared])
-            found.append(Comparison(pair, f"Held-out NLL, {short}", f"bound_{way}", 4, "lower", None, difference))
-    return found
+def _measured(experiment: Experiment, arm: str) -> dict[_Measure, dict[int, float]]:
+    """Return all values of an arm by measure and seed."""
+    measured = {}
+    for quantity in quantities(experiment, MAIN):
+        for budget in experiment.budgets:
+            measure = _Measure(quantity.label, quantity.score, quantity.digits, quantity.kind.better, budget)
+            scores = values(experiment, quantity, arm, budget)
+            measured[measure] = {seed: score.value for seed, score in scores.items()}
+    for way, name in BOUNDS.items():
+        measure = _Measure(f"Held-out NLL, {name}", f"bound_{way}", 4, "lower", None)
+        measured[measure] = bounds(experiment, arm, way)
+    return measured
 
 
-def _holm(found: list[Comparison]) -> list[Comparison]:
-    """Holm's step-down correction: the smallest p times m, the next times m - 1, and so on, never falling."""
-    tested = sorted((i for i, c in enumerate(found) if c.difference.p_value is not None), key=lambda i: _p(found[i]))
-    corrected, highest = list(found), 0.0
-    for place, index in enumerate(tested):
-        highest = max(highest, min(1.0, (len(tested) - place) * _p(found[index])))
-        corrected[index] = replace(found[index], adjusted=highest)
+def _with_holm(compared: list[Comparison]) -> list[Comparison]:
+    """Set the adjusted p-values by Holm's step-down correction."""
+    tested = [(c.difference.p_value, index) for index, c in enumerate(compared) if c.difference.p_value is not None]
+    corrected, tested = list(compared), sorted(tested)
+    factors = np.arange(len(tested), 0, -1)
+    adjusted = np.maximum.accumulate(factors * np.array([p for p, _ in tested])).clip(max=1)
+    for p, (_, index) in zip(adjusted.tolist(), tested, strict=True):
+        corrected[index] = replace(compared[index], adjusted=p)
     return corrected
 
 
-def _p(comparison: Comparison) -> float:
-    assert comparison.difference.p_value is not None
-    return comparison.difference.p_value
-
-
-def about_the_number(found: list[Comparison]) -> str:
-    """How many comparisons there are, and what that means for each."""
-    tested = [c for c in found if c.adjusted is not None]
+def multiplicity_note(compared: list[Comparison]) -> str:
+    """Say how many comparisons were made, and how many differences are significant."""
+    tested = [c for c in compared if c.adjusted is not None]
     if not tested:
-        return "No comparison has two seeds or more, so that no difference has an interval, and none is concluded."
-    alone = sum(c.reading != "no difference seen" for c in tested)
+        return "No comparison has two or more seeds, so there are no confidence intervals and no conclusions."
+    significant = sum(c.reading != "no difference seen" for c in tested)
     kept = sum(c.adjusted is not None and c.adjusted < LEVEL for c in tested)
     return (
-        f"{count(len(tested), 'comparison')} {'was' if len(tested) == 1 else 'were'} made; by chance alone, about "
-        f"{len(tested) * LEVEL:.1f} intervals of 95 % would leave zero out. {alone} of {len(tested)} do, and {kept} "
-        f"{'is' if kept == 1 else 'are'} below 5 % after Holm\u2019s correction for this number."
+        f"The report makes {count(len(tested), 'comparison')}. By chance alone, about {len(tested) * LEVEL:.1f} of the "
+        f"95 % confidence intervals would exclude zero. {significant} of {len(tested)} exclude it, and {kept} of "
+        f"{len(tested)} differences are significant at the 5 % level after Holm\u2019s correction."
     )
 
 
-def tally(found: list[Comparison], pair: Pair) -> str:
-    """One sentence on a pair: how its comparisons came out."""
-    mine = [comparison for comparison in found if comparison.pair == pair]
-    numbers = {reading: sum(c.reading == reading for c in mine) for reading in Reading.__args__}  # type: ignore[attr-defined]
-    parts = [f"{number} {reading}" for reading, number in numbers.items() if number]
-    return f"{pair.label}: of {count(len(mine), 'comparison')}, {', '.join(parts)}."
+def tally(compared: list[Comparison], pair: Pair) -> str:
+    """Count the readings of a pair's comparisons in one sentence."""
+    readings = [comparison.reading for comparison in compared if comparison.pair == pair]
+    parts = [f"{readings.count(reading)} {reading}" for reading in get_args(Reading) if reading in readings]
+    return f"{pair.label}, {count(len(readings), 'comparison')}: {', '.join(parts)}."

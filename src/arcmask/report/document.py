@@ -1,16 +1,18 @@
-"""What a report consists of, before it is a page: chapters of sections of blocks."""
+"""The structure of a report, before it is rendered: chapters, sections and blocks."""
 
 import struct
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
+from arcmask.files import json_bytes
 from arcmask.report.figure import Drawing
 from arcmask.report.table import Table
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure that another command drew: its bytes and its data, as they lie in its folder."""
+    """A figure that another command drew: the bytes of its PNG file, and its data."""
 
     name: str
     title: str
@@ -20,14 +22,19 @@ class Picture:
 
     @property
     def wide(self) -> bool:
-        """Whether it is made of panels side by side, by the size that its header gives."""
+        """Whether the picture is more than twice as wide as high, by the size in its header."""
         width, height = struct.unpack(">II", self.png[16:24])
         return bool(width > 2 * height)
+
+    def save(self, path: Path) -> None:
+        """Write the PNG file, and a JSON file of its data."""
+        path.write_bytes(self.png)
+        path.with_suffix(".json").write_bytes(json_bytes(self.data))
 
 
 @dataclass(frozen=True)
 class Block:
-    """Something on the page. Which fields it has depends on its kind."""
+    """A part of a section. Its kind says which of the fields are used."""
 
     kind: Literal["text", "facts", "bullets", "notice", "table", "figures", "samples", "code"]
     text: str = ""
@@ -37,7 +44,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Section:
-    """A part with an entry in the table of contents."""
+    """A part of a chapter, with an entry in the table of contents."""
 
     name: str
     title: str
@@ -46,7 +53,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Chapter:
-    """A run, or the comparison of runs."""
+    """The report of one run, or the comparison of several."""
 
     name: str
     title: str
@@ -54,21 +61,22 @@ class Chapter:
     sections: list[Section]
 
     def tables(self) -> list[Table]:
-        """In order."""
-        return [block.table for section in self.sections for block in section.blocks if block.table is not None]
+        """List the tables in reading order."""
+        return [block.table for block in self._blocks() if block.table is not None]
 
     def figures(self) -> list[Drawing | Picture]:
-        """In order."""
-        return [
-            i for section in self.sections for block in section.blocks if block.kind == "figures" for i in block.items
-        ]
+        """List the figures in reading order."""
+        return [item for block in self._blocks() if block.kind == "figures" for item in block.items]
+
+    def _blocks(self) -> list[Block]:
+        return [block for section in self.sections for block in section.blocks]
 
 
 def table_blocks(*tables: Table | None) -> list[Block]:
-    """Those that there are."""
+    """Return a block for each table that is not None."""
     return [Block("table", table=table) for table in tables if table is not None]
 
 
 def figure_block(drawings: list[Any]) -> list[Block]:
-    """Figures side by side; nothing if there is none."""
+    """Return a block with the figures side by side, or no block without figures."""
     return [Block("figures", items=drawings)] if drawings else []

@@ -1,26 +1,26 @@
-"""Run folders as records: an experiment of arms x seeds x budgets, or one training run.
+"""Read run folders into records: an experiment of arms, seeds and budgets, or one training run.
 
-Knows the files and their layout, and what of them is missing; nothing of tables or figures.
+This module knows which files a run has and what is missing. It knows nothing about tables or figures.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import yaml  # type: ignore[import-untyped]
-
+from arcmask import run_folder
 from arcmask.errors import ArcmaskError
+from arcmask.feedback import OPERATORS, Operator
+from arcmask.run_folder import CONFIG, INSPECTION, LIKELIHOOD, METRICS, PLAN, SAMPLES, SCORES, TRAINING, cell_folder
 
-SHOWN = 4  # samples of a cell
-_OPERATORS = ("none", "linear", "renormalized", "spherical", "spherical-euclidean")
+SHOWN = 4  # samples per cell
 
 
 @dataclass(frozen=True)
 class Score:
-    """A value with its bootstrap interval over samples, and all that it depends on."""
+    """A score, its bootstrap interval over samples, and the settings that it depends on."""
 
     value: float
     interval: tuple[float, float] | None
@@ -29,7 +29,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Training:
-    """A training run: its settings, and a record for each step that was done."""
+    """A training run: its settings, and one record per finished step."""
 
     folder: Path
     settings: Mapping[str, Any]
@@ -43,16 +43,32 @@ class Training:
 
 @dataclass(frozen=True)
 class Arm:
-    """One feedback configuration of an experiment."""
+    """One feedback configuration of an experiment. `colour` is set for operators from outside the package."""
 
     name: str
     label: str
     train: Mapping[str, Any]
+    colour: str | None = None
+
+    @property
+    def operator(self) -> str:
+        """The operator's name; of FILE.py:FUNCTION, the function's."""
+        return str(self.train.get("operator", self.name)).rpartition(":")[2]
+
+    @property
+    def record(self) -> Operator | None:
+        """The operator's entry in the registry, if it is part of the package."""
+        return OPERATORS.get(self.operator)
+
+    @property
+    def has_feedback(self) -> bool:
+        """Whether predictions are fed back at all."""
+        return self.operator != "none"
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """All that a folder of `arcmask reproduce` holds at this moment. Cells that are not finished are not in it."""
+    """The current content of a folder of `arcmask reproduce`. Unfinished cells are left out."""
 
     folder: Path
     plan: Mapping[str, Any]
@@ -60,25 +76,25 @@ class Experiment:
     seeds: list[int]
     budgets: list[int]
     baseline: str | None
-    scores: dict[tuple[str, int, int], dict[str, Score]]  # by arm, seed and budget
-    counts: dict[tuple[str, int, int], int]  # samples that were scored
-    samples: dict[tuple[str, int, int], list[dict[str, Any]]]  # the first of them
-    trainings: dict[tuple[str, int], Training]
-    likelihoods: dict[tuple[str, int], dict[str, dict[str, float]]]
-    inspected: dict[str, Any] = field(default_factory=dict)  # the base's diagnostics: name of a figure -> its data
+    inspected: dict[str, Any]  # the base model's diagnostics: name of a figure -> its data
+    scores: dict[tuple[str, int, int], dict[str, Score]] = field(default_factory=dict)  # by arm, seed and budget
+    counts: dict[tuple[str, int, int], int] = field(default_factory=dict)  # scored samples
+    samples: dict[tuple[str, int, int], list[dict[str, Any]]] = field(default_factory=dict)  # the first SHOWN
+    trainings: dict[tuple[str, int], Training] = field(default_factory=dict)
+    likelihoods: dict[tuple[str, int], dict[str, dict[str, float]]] = field(default_factory=dict)
 
     @property
     def is_paper(self) -> bool:
-        """Whether the paper's values may stand beside ours."""
+        """Whether the experiment follows the paper's protocol, so that the paper's values can be shown with ours."""
         return self.plan.get("protocol") == "paper"
 
     def budget_label(self, steps: int) -> str:
-        """Steps as a share of the length, as the paper writes them."""
+        """Return the steps as a fraction of the length, as the paper writes them."""
         length = self.plan.get("length")
         return f"{Fraction(steps, length)} ({steps})" if length else str(steps)
 
     def missing(self) -> list[str]:
-        """What the plan asked for and is not there, a line for each arm and seed; empty if all of it is."""
+        """List what the plan asks for and the folder does not have, one line per arm and seed."""
         lines = []
         for arm in self.arms.values():
             for seed in self.seeds:
@@ -96,143 +112,101 @@ class Experiment:
             parts.append(f"training after step {training.done} of {steps}")
         if (arm.name, seed) not in self.likelihoods:
             parts.append("held-out likelihood")
-        for what, there in (("samples", self.samples), ("scores", self.scores)):
-            absent = [str(budget) for budget in self.budgets if (arm.name, seed, budget) not in there]
+        for name, cells in (("samples", self.samples), ("scores", self.scores)):
+            absent = [str(budget) for budget in self.budgets if (arm.name, seed, budget) not in cells]
             if absent:
-                parts.append(f"{what} at T = {', '.join(absent)}")
-        asked = self.plan.get("samples")
+                parts.append(f"{name} at T = {', '.join(absent)}")
+        planned = self.plan.get("samples")
         for budget in self.budgets:
             count = self.counts.get((arm.name, seed, budget))
-            if asked is not None and count is not None and count != asked:
-                parts.append(f"at T = {budget} {count} of {asked} samples are scored")
+            if planned is not None and count is not None and count != planned:
+                parts.append(f"only {count} of {planned} samples scored at T = {budget}")
         return parts
 
 
-def open_run(folder: Path) -> Experiment | Training:
-    """What the folder holds; one sentence if it is no run, or if nothing in it is finished."""
+def read_run(folder: Path) -> Experiment | Training:
+    """Read a folder of `arcmask reproduce` or `arcmask train`; raise if it is neither, or has nothing to report."""
     if not folder.is_dir():
         raise ArcmaskError(f"there is no folder {folder}")
-    if (folder / "plan.json").is_file():
-        return _open_experiment(folder)
-    if (folder / "config.yaml").is_file():
-        training = open_training(folder)
+    if (folder / PLAN).is_file():
+        return _read_experiment(folder)
+    if (folder / CONFIG).is_file():
+        training = _read_training(folder)
         if not training.records:
-            raise ArcmaskError(f"the run {folder} has no finished step yet, so that there is nothing to report")
+            raise ArcmaskError(f"the run {folder} has no finished step yet, so there is nothing to report")
         return training
-    raise ArcmaskError(
-        f"{folder} is no run: it has neither the plan.json of a reproduction nor a training's config.yaml"
-    )
+    raise ArcmaskError(f"{folder} is not a run: it has neither {PLAN} (arcmask reproduce) nor {CONFIG} (arcmask train)")
 
 
-def open_training(folder: Path) -> Training:
-    """A folder of `arcmask train`."""
+def _read_training(folder: Path) -> Training:
+    settings = run_folder.read_settings(folder / CONFIG, run_folder.read_yaml)
+    return Training(folder, settings, run_folder.read_lines(folder / METRICS, "step"))
+
+
+def _read_experiment(folder: Path) -> Experiment:
+    plan = run_folder.read_settings(folder / PLAN)
     try:
-        settings = yaml.safe_load((folder / "config.yaml").read_text())
-    except (OSError, yaml.YAMLError) as error:
-        raise ArcmaskError(f"{folder / 'config.yaml'} cannot be read") from error
-    if not isinstance(settings, dict):
-        raise ArcmaskError(f"{folder / 'config.yaml'} holds no settings")
-    return Training(folder, settings, read_lines(folder / "metrics.jsonl", "step"))
-
-
-def read_lines(path: Path, key: str) -> list[dict[str, Any]]:
-    """The objects of a file of JSON lines. One that is being written at its end is left out."""
-    if not path.is_file():
-        return []
-    *whole, _ = path.read_text().split("\n")
-    return [_record(line, key, path, number) for number, line in enumerate(whole, 1)]
-
-
-def _first_samples(path: Path) -> list[dict[str, Any]]:
-    """Those of the first indices, wherever they stand; a cell may hold thousands, which are not all read."""
-    found: list[dict[str, Any]] = []
-    with path.open() as file:
-        for number, line in enumerate(file, 1):
-            record = _record(line, "index", path, number) if line.endswith("\n") else {"index": SHOWN}
-            if record["index"] < SHOWN:
-                found.append(record)
-            if len(found) == SHOWN:
-                break
-    return sorted(found, key=lambda record: record["index"])
-
-
-def _record(line: str, key: str, path: Path, number: int) -> dict[str, Any]:
-    try:
-        record = json.loads(line)
-        record[key]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ArcmaskError(f"{path}, line {number}, is not a record with a {key}") from error
-    return record
-
-
-def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise ArcmaskError(f"{path} is not JSON that can be read") from error
-
-
-def _open_experiment(folder: Path) -> Experiment:
-    plan = _read_json(folder / "plan.json")
-    try:
-        arms = {name: Arm(name, given.get("label", name), given["train"]) for name, given in plan["arms"].items()}
+        arms = [
+            Arm(name, entry.get("label", name), entry["train"], entry.get("colour"))
+            for name, entry in plan["arms"].items()
+        ]
         seeds, budgets = [int(seed) for seed in plan["seeds"]], sorted(int(steps) for steps in plan["budgets"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ArcmaskError(f"{folder / 'plan.json'} is no plan of arms, seeds and budgets") from error
+        raise ArcmaskError(f"{folder / PLAN} is not a plan with arms, seeds and budgets") from error
     baseline = plan.get("baseline")
-    arms = {arm.name: arm for arm in sorted(arms.values(), key=lambda arm: (arm.name != baseline, *_order(arm)))}
-    if baseline is not None and baseline not in arms:
-        raise ArcmaskError(f"{folder / 'plan.json'} names the baseline {baseline!r}; its arms are: {', '.join(arms)}")
-    found = Experiment(folder, plan, arms, seeds, budgets, baseline, {}, {}, {}, {}, {}, _inspected(folder))
-    for arm in arms:
+    by_name = {arm.name: arm for arm in sorted(arms, key=lambda arm: (arm.name != baseline, *_order(arm)))}
+    if baseline is not None and baseline not in by_name:
+        raise ArcmaskError(f"{folder / PLAN} names the baseline {baseline!r}; its arms are: {', '.join(by_name)}")
+    inspected = {path.stem: run_folder.read_json(path) for path in sorted((folder / INSPECTION).glob("*.json"))}
+    experiment = Experiment(folder, plan, by_name, seeds, budgets, baseline, inspected)
+    for arm in by_name:
         for seed in seeds:
-            _read_seed(found, arm, seed)
-    if not found.scores and not any(training.records for training in found.trainings.values()):
-        raise ArcmaskError(f"the experiment {folder} has no finished cell yet, so that there is nothing to report")
-    return found
+            _read_seed(experiment, arm, seed)
+    if not experiment.scores and not any(training.records for training in experiment.trainings.values()):
+        raise ArcmaskError(f"the experiment {folder} has no finished cell yet, so there is nothing to report")
+    return experiment
 
 
 def _order(arm: Arm) -> tuple[Any, ...]:
-    """Where an arm stands among others: by operator, fixed weights before the learned one, then the other settings.
+    """Return the sort key of an arm: operator, fixed weights before the learned one, then the other settings.
 
-    The plan's own order is not known: its file is written with sorted keys.
+    The plan's own order is unknown, because its file has sorted keys.
     """
-    operator, fixed = arm.train.get("operator"), arm.train.get("fixed_weight")
-    place = _OPERATORS.index(operator) if operator in _OPERATORS else len(_OPERATORS)
-    return place, fixed is None, fixed or 0.0, arm.train.get("top_k", 0), arm.train.get("karcher_steps", 0), arm.name
+    names, weight = list(OPERATORS), arm.train.get("fixed_weight")
+    operator = (names.index(arm.operator), "") if arm.operator in names else (len(names), arm.operator)
+    settings = (arm.train.get("top_k", 0), arm.train.get("karcher_steps", 0))
+    return *operator, weight is None, weight or 0.0, *settings, arm.name
 
 
-def _read_seed(found: Experiment, arm: str, seed: int) -> None:
-    home = found.folder / arm / f"seed-{seed}"
-    if (home / "train" / "config.yaml").is_file():
-        found.trainings[arm, seed] = open_training(home / "train")
-    if (home / "likelihood.json").is_file():
-        found.likelihoods[arm, seed] = _read_json(home / "likelihood.json")
-    for budget in found.budgets:
-        cell = home / f"steps-{budget}"
-        if (cell / "samples.jsonl").is_file():
-            found.samples[arm, seed, budget] = _first_samples(cell / "samples.jsonl")
-        if (cell / "scores.json").is_file():
-            entry = _read_json(cell / "scores.json")
-            found.scores[arm, seed, budget] = _scores(entry, cell / "scores.json")
-            found.counts[arm, seed, budget] = entry.get("count")
+def _read_seed(experiment: Experiment, arm: str, seed: int) -> None:
+    home = cell_folder(experiment.folder, arm, seed)
+    if (home / TRAINING / CONFIG).is_file():
+        experiment.trainings[arm, seed] = _read_training(home / TRAINING)
+    if (home / LIKELIHOOD).is_file():
+        experiment.likelihoods[arm, seed] = run_folder.read_json(home / LIKELIHOOD)
+    for budget in experiment.budgets:
+        cell = cell_folder(experiment.folder, arm, seed, budget)
+        if (cell / SAMPLES).is_file():
+            records = run_folder.iterate_lines(cell / SAMPLES, "index")
+            # A cell may have thousands of samples in any order: stop as soon as the first ones are known.
+            first = islice((record for record in records if record["index"] < SHOWN), SHOWN)
+            experiment.samples[arm, seed, budget] = sorted(first, key=lambda record: record["index"])
+        if (cell / SCORES).is_file():
+            entry = run_folder.read_json(cell / SCORES)
+            experiment.scores[arm, seed, budget] = _scores(entry, cell / SCORES)
+            experiment.counts[arm, seed, budget] = entry.get("count")
 
 
 def _scores(entry: Any, path: Path) -> dict[str, Score]:
-    found = {}
+    scores = {}
     try:
         for name, score in entry["scores"].items():
-            if score["value"] is None:  # asked for, and not to be had from these samples
+            if score["value"] is None:  # the score does not exist for these samples
                 continue
             interval = score.get("interval")
+            bounds = None if interval is None else (float(interval[0]), float(interval[1]))
             details = {key: value for key, value in score.items() if key not in ("value", "interval")}
-            found[name] = Score(
-                float(score["value"]), None if interval is None else (float(interval[0]), float(interval[1])), details
-            )
+            scores[name] = Score(float(score["value"]), bounds, details)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise ArcmaskError(f"{path} does not hold scores, each with a value and an interval") from error
-    return found
-
-
-def _inspected(folder: Path) -> dict[str, Any]:
-    return {path.stem: _read_json(path) for path in sorted((folder / "base" / "inspect").glob("*.json"))}
+    return scores

@@ -1,155 +1,163 @@
-"""The scores that an experiment has, each a column of its own: the same score by another evaluator is another one."""
+"""The columns of the tables: scores by evaluator, held-out bounds, and their mean and interval over seeds.
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+The same score by another evaluator, tokenizer or reference is another quantity, so that they are never mixed.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from arcmask.evaluation.statistics import Summary, summarize
 from arcmask.report.folder import Experiment, Score
+from arcmask.report.wording import slug
+
+Direction = Literal["lower", "higher"]
 
 
 @dataclass(frozen=True)
 class Kind:
-    """How a score is shown, and on what it depends so much that its values may not be mixed."""
+    """How a score is shown, and the settings that its values must share to be comparable."""
 
     label: str
-    digits: int
-    better: Literal["lower", "higher"] | None
-    depends: tuple[str, ...]
     meaning: str
+    better: Direction | None = None
+    depends: tuple[str, ...] = ()
+    digits: int = 4
 
 
 KINDS = {
     "generative_perplexity": Kind(
         "Gen PPL",
-        2,
+        "perplexity of the samples under the evaluator",
         "lower",
         ("evaluator", "evaluator_sha256", "context", "stride", "start"),
-        "perplexity of the samples under the evaluator",
+        digits=2,
     ),
-    "entropy": Kind("Entropy", 4, None, ("tokenizer",), "entropy of the token frequencies within a sample, in nats"),
+    "entropy": Kind("Entropy", "entropy of the token frequencies within a sample, in nats", None, ("tokenizer",)),
     "real_word_rate": Kind(
-        "Real words", 4, "higher", ("reference",), "share of the generated words that occur in the reference text"
+        "Real words", "share of the generated words that occur in the reference text", "higher", ("reference",)
     ),
-    "mauve": Kind("MAUVE", 4, "higher", ("features",), "MAUVE against the reference text"),
-    "distinct_1": Kind("Distinct-1", 4, None, (), "share of different tokens"),
-    "distinct_2": Kind("Distinct-2", 4, None, (), "share of different pairs of tokens"),
-    "distinct_3": Kind("Distinct-3", 4, None, (), "share of different triples of tokens"),
-    "repetition": Kind("Repetition", 4, None, (), "how much of the text repeats what stands before it"),
+    "mauve": Kind("MAUVE", "MAUVE against the reference text", "higher", ("features",)),
+    "distinct_1": Kind("Distinct-1", "share of distinct tokens"),
+    "distinct_2": Kind("Distinct-2", "share of distinct token pairs"),
+    "distinct_3": Kind("Distinct-3", "share of distinct token triples"),
+    "repetition": Kind("Repetition", "share of the text that repeats earlier text"),
 }
 MAIN = ("generative_perplexity", "entropy", "real_word_rate", "mauve")
+BOUNDS = {"two_pass": "as used", "plain": "plain"}  # the bounds of likelihood.json, which have no budget
 _ARROWS = {"lower": " \u2193", "higher": " \u2191", None: ""}
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """One column: a score, and what its values have in common."""
+    """One column: a score, and the settings that its values share. `note` is shown below the label."""
 
     score: str
     depends: tuple[tuple[str, Any], ...]
-    note: str  # what to say beneath the label: the evaluator's name, for example
+    note: str
     digits: int
 
     @property
     def kind(self) -> Kind:
-        """How it is shown."""
-        return KINDS.get(self.score) or Kind(self.score.replace("_", " "), 4, None, (), self.score.replace("_", " "))
+        """How the score is shown."""
+        return _kind(self.score)
 
     @property
     def heading(self) -> str:
-        """The label, with an arrow where one direction is better."""
+        """The label, with an arrow if one direction is better."""
         return self.kind.label + _ARROWS[self.kind.better]
 
     @property
     def label(self) -> str:
-        """The label, with the evaluator where that matters."""
+        """The label, with the evaluator's name for generative perplexity."""
         return f"{self.kind.label} ({self.note})" if self.score == "generative_perplexity" else self.kind.label
 
     @property
     def slug(self) -> str:
         """A name for files."""
-        name = self.score.replace("_", "-")
-        plain = "".join(letter if letter.isalnum() else "-" for letter in self.note.lower()).strip("-")
-        return f"{name}-{plain}" if self.score == "generative_perplexity" else name
+        name = slug(self.score)
+        return f"{name}-{slug(self.note)}" if self.score == "generative_perplexity" else name
+
+
+def _kind(score: str) -> Kind:
+    name = score.replace("_", " ")
+    return KINDS.get(score) or Kind(name, name)
 
 
 def quantities(experiment: Experiment, names: Iterable[str] | None = None) -> list[Quantity]:
-    """All that occur, in the order of KINDS; those of `names` alone if they are given."""
-    found: dict[Quantity, None] = {}
+    """List the experiment's quantities in the order of KINDS, all or those with the given score names."""
     known = list(KINDS)
-    for scores in experiment.scores.values():
-        for name, score in scores.items():
-            found[_quantity(name, score)] = None
-    wanted = [q for q in found if names is None or q.score in names]
-    named = [
-        _told_apart(q, [other for other in wanted if (other.score, other.note) == (q.score, q.note)]) for q in wanted
-    ]
-    if experiment.is_paper:  # at its size MAUVE is near 0.01
-        named = [replace(q, digits=5) if q.score == "mauve" else q for q in named]
-    return sorted(named, key=lambda q: (known.index(q.score) if q.score in known else len(known), q.note))
+    every = [_quantity(name, score) for scores in experiment.scores.values() for name, score in scores.items()]
+    chosen = [q for q in dict.fromkeys(every) if names is None or q.score in names]
+    distinct = [_distinguish(q, [o for o in chosen if (o.score, o.note) == (q.score, q.note)]) for q in chosen]
+    if experiment.is_paper:  # MAUVE is near 0.01 there
+        distinct = [replace(q, digits=5) if q.score == "mauve" else q for q in distinct]
+    return sorted(distinct, key=lambda q: (known.index(q.score) if q.score in known else len(known), q.note))
 
 
 def _quantity(name: str, score: Score) -> Quantity:
-    keys = KINDS[name].depends if name in KINDS else ()
-    depends = tuple((key, score.details.get(key)) for key in keys)
-    note = str(score.details.get(keys[0]) or "") if keys else ""
-    return Quantity(name, depends, note, KINDS[name].digits if name in KINDS else 4)
+    kind = _kind(name)
+    depends = tuple((key, score.details.get(key)) for key in kind.depends)
+    return Quantity(name, depends, str(depends[0][1] or "") if depends else "", kind.digits)
 
 
-def _told_apart(quantity: Quantity, alike: list[Quantity]) -> Quantity:
-    """Two evaluators of one name are known by their content, or by the settings in which they differ."""
-    others = [dict(other.depends) for other in alike]
+def _distinguish(quantity: Quantity, same_name: list[Quantity]) -> Quantity:
+    """Add to the note by what quantities of one name differ: the evaluator's hash, or its settings."""
+    others = [dict(other.depends) for other in same_name]
     differing = [(key, value) for key, value in quantity.depends if any(other[key] != value for other in others)]
     parts = [str(value)[:8] if key.endswith("sha256") else f"{key} {value}" for key, value in differing]
     return replace(quantity, note=", ".join([quantity.note, *parts]))
 
 
 def values(experiment: Experiment, quantity: Quantity, arm: str, budget: int) -> dict[int, Score]:
-    """By seed; seeds without this very quantity are left out."""
-    found = {}
+    """Return an arm's scores at a budget by seed, without seeds that have no score of this quantity."""
+    by_seed = {}
     for seed in experiment.seeds:
         score = experiment.scores.get((arm, seed, budget), {}).get(quantity.score)
         if score is not None and _quantity(quantity.score, score).depends == quantity.depends:
-            found[seed] = score
-    return found
+            by_seed[seed] = score
+    return by_seed
+
+
+def bounds(experiment: Experiment, arm: str, way: str, key: str = "nats") -> dict[int, float]:
+    """Return the held-out bound by seed, in nats per token or another unit. Arms without feedback are used plain."""
+    by_seed = {}
+    for seed in experiment.seeds:
+        entry = experiment.likelihoods.get((arm, seed), {})
+        bound = entry.get(way) or (entry.get("plain") if way == "two_pass" else None)
+        if bound and bound.get(key) is not None:
+            by_seed[seed] = float(bound[key])
+    return by_seed
 
 
 @dataclass(frozen=True)
 class Point:
-    """An arm at a budget, over seeds: the summary, and an interval with what it is over."""
+    """A mean over seeds, and an interval over seeds (Student's t) or, with one seed, over its samples (bootstrap)."""
 
     summary: Summary
     interval: tuple[float, float] | None
     over: Literal["seeds", "samples"] | None
     seeds: list[int]
 
+    @property
+    def data(self) -> dict[str, Any]:
+        """The numbers for a JSON table."""
+        return asdict(self.summary) | {"interval": self.interval, "interval_over": self.over, "seeds": self.seeds}
+
+
+def mean_point(by_seed: Mapping[int, float], bootstrap: tuple[float, float] | None = None) -> Point | None:
+    """Summarize values by seed; `bootstrap` is the interval to use if there is one seed. None without values."""
+    if not by_seed:
+        return None
+    summary = summarize(list(by_seed.values()))
+    if summary.half_width is None:
+        return Point(summary, bootstrap, None if bootstrap is None else "samples", list(by_seed))
+    interval = (summary.mean - summary.half_width, summary.mean + summary.half_width)
+    return Point(summary, interval, "seeds", list(by_seed))
+
 
 def point(experiment: Experiment, quantity: Quantity, arm: str, budget: int) -> Point | None:
-    """Over seeds, Student's t; with one seed, that seed's bootstrap over samples."""
-    found = values(experiment, quantity, arm, budget)
-    if not found:
-        return None
-    summary = summarize([score.value for score in found.values()])
-    if summary.half_width is not None:
-        spread = (summary.mean - summary.half_width, summary.mean + summary.half_width)
-        return Point(summary, spread, "seeds", list(found))
-    bootstrap = next(iter(found.values())).interval
-    return Point(summary, bootstrap, None if bootstrap is None else "samples", list(found))
-
-
-# The bounds of likelihood.json; they have no budget.
-BOUNDS = {
-    "two_pass": ("as used", "with feedback where the arm has it: the two-pass bound"),
-    "plain": ("plain", "without feedback"),
-}
-
-
-def bounds(experiment: Experiment, arm: str, way: str, key: str = "nats") -> dict[int, float]:
-    """By seed, the held-out bound in nats a token (or another key of it). An arm without feedback is used plain."""
-    found = {}
-    for seed in experiment.seeds:
-        entry = experiment.likelihoods.get((arm, seed), {})
-        chosen = entry.get(way) or (entry.get("plain") if way == "two_pass" else None)
-        if chosen and chosen.get(key) is not None:
-            found[seed] = float(chosen[key])
-    return found
+    """Return an arm's mean of a quantity at a budget, or None if no seed has it."""
+    scores = values(experiment, quantity, arm, budget)
+    bootstrap = next((score.interval for score in scores.values()), None)
+    return mean_point({seed: score.value for seed, score in scores.items()}, bootstrap)

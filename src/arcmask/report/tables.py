@@ -1,199 +1,208 @@
-"""The tables of generation: the paper's three forms, and the paired differences."""
+"""The tables of generation, in the paper's three forms, and the tables of paired differences."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
-from arcmask.report.comparisons import Comparison, about_the_number, pairs
+from arcmask.report.comparisons import Comparison, Pair, multiplicity_note, pairs
 from arcmask.report.folder import Arm, Experiment, Score
 from arcmask.report.paper import BY_SEED, MEANS, paper_arm
-from arcmask.report.quantities import MAIN, Point, Quantity, point, quantities, values
-from arcmask.report.table import Entry, Head, Row, Table
-from arcmask.report.wording import NONE, count, fixed, interval, p_value, plus_minus
+from arcmask.report.quantities import BOUNDS, MAIN, Point, Quantity, point, quantities, values
+from arcmask.report.table import Entry, Head, Row, Table, words
+from arcmask.report.wording import NONE, PLUS_MINUS, count, fixed, interval, p_value, plus_minus
 
-ONE_SEED = "\u2021 One seed only: the interval is the bootstrap's, over that seed's samples."
-SOME_SEEDS = "n is the number of seeds where not all of the planned ones are there."
-THE_PAPERS = "The second value in a cell, after \u201cpaper\u201d, is the one that the paper prints."
-
-
-def main_table(experiment: Experiment) -> Table | None:
-    """The paper's main table: a row for each budget, and for each arm generative perplexity and MAUVE."""
-    found = quantities(experiment, ("generative_perplexity", "mauve"))
-    if not any(quantity.score == "mauve" for quantity in found):
-        found += quantities(experiment, ("real_word_rate",))
-    if not found:
-        return None
-    arms = list(experiment.arms.values())
-    rows = []
-    for budget in experiment.budgets:
-        entries = [Entry(experiment.budget_label(budget), number=False)]
-        data: dict[str, Any] = {"budget": budget}
-        for arm in arms:
-            for quantity in found:
-                entries.append(_mean_entry(experiment, quantity, arm, budget, "std"))
-                data[f"{arm.name}/{quantity.slug}"] = _data(point(experiment, quantity, arm.name, budget))
-        rows.append(Row(entries, data))
-    heads = [Head("NFE (T)", number=False)]
-    heads += [Head(q.heading, q.note if q.score == "generative_perplexity" else "") for _ in arms for q in found]
-    groups = [("", 1)] + [(arm.label, len(found)) for arm in arms]
-    caption = (
-        "Each cell is the mean \u00b1 the sample standard deviation over seeds, as in the paper, and beneath it the "
-        "95 % interval of the mean (Student\u2019s t)."
-    )
-    return Table("main", "Generation quality against budget", caption, heads, rows, groups, _notes(rows))
+_ONE_SEED = "\u2021 One seed only: a 95 % bootstrap interval over the samples of that seed."
+_SOME_SEEDS = "n is the number of seeds, if some of the planned seeds are missing."
+_PAPER = "\u201cpaper\u201d marks the value that the paper prints."
+_BUDGET = Head("NFE (T)", number=False)
 
 
-def interval_table(experiment: Experiment, name: str = "intervals") -> Table | None:
-    """The paper's interval table; `diversity` is the same of the scores that the paper does not have."""
-    rest = [q for q in quantities(experiment) if q.score not in MAIN]
-    found = quantities(experiment, MAIN) if name == "intervals" else rest
-    if not found:
-        return None
-    rows: list[Row] = []
-    for arm in experiment.arms.values():
-        for budget in experiment.budgets:
-            entries = [Entry(arm.label, number=False), Entry(experiment.budget_label(budget), number=False)]
-            entries += [_mean_entry(experiment, quantity, arm, budget, "half_width") for quantity in found]
-            data: dict[str, Any] = {"arm": arm.name, "budget": budget}
-            data |= {q.slug: _data(point(experiment, q, arm.name, budget)) for q in found}
-            rows.append(Row(entries, data, rule=bool(rows) and budget == experiment.budgets[0]))
-    heads = [Head("Arm", number=False), Head("NFE (T)", number=False), *(Head(q.heading, q.note) for q in found)]
-    title = "Mean and 95 % interval" if name == "intervals" else "Diversity, mean and 95 % interval"
-    caption = "Each cell is the mean \u00b1 half the width of its 95 % interval over seeds (Student\u2019s t)."
-    return Table(name, title, caption, heads, rows, notes=_notes(rows), folded=name == "diversity")
-
-
-def seed_table(experiment: Experiment) -> Table | None:
-    """The paper's table of single runs."""
-    found = quantities(experiment, MAIN)
-    if not found:
-        return None
-    rows: list[Row] = []
-    for arm in experiment.arms.values():
-        first = True
-        for budget in experiment.budgets:
-            for seed in experiment.seeds:
-                if (arm.name, seed, budget) in experiment.scores:
-                    rows.append(_seed_row(experiment, found, arm, seed, budget, rule=first and bool(rows)))
-                    first = False
-    heads = [Head("Arm", number=False), Head("Seed"), Head("NFE (T)", number=False)]
-    heads += [Head(q.heading, q.note) for q in found]
-    caption = (
-        "Each row is one trained model at one budget; beneath each value stands its 95 % bootstrap interval over the "
-        "samples of that run, which says nothing of other seeds."
-    )
-    notes = [THE_PAPERS + " Its seeds share their numbers with ours, not their draws."] if experiment.is_paper else []
-    return Table("seeds", "Every run", caption, heads, rows, notes=notes, folded=True)
-
-
-def _seed_row(experiment: Experiment, found: list[Quantity], arm: Arm, seed: int, budget: int, *, rule: bool) -> Row:
-    entries = [
-        Entry(arm.label, number=False),
-        Entry(str(seed)),
-        Entry(experiment.budget_label(budget), number=False),
-    ]
-    data: dict[str, Any] = {"arm": arm.name, "seed": seed, "budget": budget}
-    theirs = paper_arm(arm.train) if experiment.is_paper else None
-    for quantity in found:
-        score, digits = values(experiment, quantity, arm.name, budget).get(seed), quantity.digits
-        if score is None:
-            entries.append(Entry(NONE))
-            data[quantity.slug] = None
-            continue
-        paper = BY_SEED.get((theirs or "", seed, budget, quantity.score))
-        beneath = "" if paper is None else fixed(paper, digits)
-        entries.append(Entry(fixed(score.value, digits), _within_run(score, digits), beneath))
-        data[quantity.slug] = {"value": score.value, "interval": score.interval, **score.details}
-    return Row(entries, data, rule=rule)
-
-
-def _within_run(score: Score, digits: int) -> str:
-    """How sure a single run's value is: MAUVE has no bootstrap, but k-means starts of its own."""
-    if score.interval is not None:
-        return interval(*score.interval, digits)
-    spread = score.details.get("std_over_seeds")
-    if spread is None:
-        return "no interval"
-    return f"sd {fixed(spread, digits)}, {count(len(score.details.get('kmeans_seeds', [])), 'k-means seed')}"
-
-
-def difference_table(experiment: Experiment, found: list[Comparison]) -> Table | None:
-    """Paired differences: for every pair of arms a row for each score, and a column for each budget."""
-    with_budget = [c for c in found if c.budget is not None]
-    if not with_budget:
-        return None
-    rows: list[Row] = []
-    for pair in pairs(experiment):
-        mine = [c for c in with_budget if c.pair == pair]
-        if mine:
-            rows.append(Row([], heading=pair.label, rule=bool(rows)))
-        for label in dict.fromkeys(c.label for c in mine):
-            by_budget = {c.budget: c for c in mine if c.label == label}
-            entries = [Entry(label, number=False)]
-            entries += [difference_entry(by_budget.get(budget), experiment) for budget in experiment.budgets]
-            data: dict[str, Any] = {"first": pair.first.name, "second": pair.second.name, "score": label}
-            data |= {str(budget): comparison_data(c) for budget, c in by_budget.items()}
-            rows.append(Row(entries, data))
-    heads = [Head("Score", number=False)] + [Head(f"T = {budget}") for budget in experiment.budgets]
-    caption = (
-        "Each cell is the mean of the differences, seed by seed, \u00b1 half the width of its 95 % interval, with the "
-        "p-value of the paired t-test and what the interval says; an interval that contains zero says no difference "
-        "was seen, which does not say that there is none."
-    )
-    return Table("differences", "Paired differences", caption, heads, rows, notes=[about_the_number(found)])
-
-
-def difference_entry(comparison: Comparison | None, experiment: Experiment) -> Entry:
-    """A difference as a cell."""
-    if comparison is None:
-        return Entry(NONE)
-    test = [p_value(comparison.difference.p_value), _n(comparison.difference.n, experiment)]
-    lines = [", ".join(part for part in test if part), comparison.reading]
-    return Entry(comparison.value, "\n".join(line for line in lines if line), mark=comparison.reading)
-
-
-def comparison_data(comparison: Comparison) -> dict[str, Any]:
-    """The numbers of a comparison."""
-    numbers = {name: getattr(comparison.difference, name) for name in ("mean", "std", "half_width", "p_value", "n")}
-    return numbers | {"p_value_holm": comparison.adjusted, "reading": comparison.reading}
-
-
-def _mean_entry(experiment: Experiment, quantity: Quantity, arm: Arm, budget: int, spread: str) -> Entry:
-    """mean ± std with the interval beneath, or mean ± half width; with one seed, its bootstrap interval."""
-    found, digits = point(experiment, quantity, arm.name, budget), quantity.digits
-    if found is None:
-        return Entry(NONE)
-    text = plus_minus(found.summary.mean, getattr(found.summary, spread), digits)
-    under = []
-    if found.over == "samples" and found.interval is not None:
-        under.append(interval(*found.interval, digits) + "\u2021")
-    elif found.over is None:
-        under.append("no interval")
-    elif spread == "std" and found.interval is not None:
-        under.append(interval(*found.interval, digits))
-    under.append(_n(found.summary.n, experiment))
-    return Entry(text, " ".join(part for part in under if part), _paper_mean(experiment, quantity, arm, budget, spread))
-
-
-def _paper_mean(experiment: Experiment, quantity: Quantity, arm: Arm, budget: int, spread: str) -> str:
-    if not experiment.is_paper:
-        return ""
-    printed = MEANS.get((paper_arm(arm.train) or "", budget, quantity.score))
-    if printed is None:
-        return ""
-    return (printed.main if spread == "std" else printed.interval or printed.main) or ""
+def mean_entry(
+    mean: Point | None, digits: int, experiment: Experiment, paper: str = "", *, deviation: bool = False
+) -> Entry:
+    """Return a cell with mean ± half width; with `deviation`, mean ± standard deviation above the interval."""
+    if mean is None:
+        return Entry(NONE, paper=paper)
+    summary, under = mean.summary, "no interval"
+    if mean.interval is not None:
+        shown = interval(*mean.interval, digits)
+        under = f"{shown}\u2021" if mean.over == "samples" else shown if deviation else ""
+    text = plus_minus(summary.mean, summary.std if deviation else summary.half_width, digits)
+    return Entry(text, f"{under} {_n(summary.n, experiment)}".strip(), paper)
 
 
 def _n(seeds: int, experiment: Experiment) -> str:
     return "" if seeds == len(experiment.seeds) else f"n = {seeds}"
 
 
-def _data(found: Point | None) -> dict[str, Any] | None:
-    if found is None:
+def notes(rows: Sequence[Row]) -> list[str]:
+    """Explain the marks that occur in the rows."""
+    entries = [entry for row in rows for entry in row.entries]
+    text = " ".join(entry.under for entry in entries)
+    marks = {_ONE_SEED: "\u2021" in text, _SOME_SEEDS: "n = " in text, _PAPER: any(entry.paper for entry in entries)}
+    return [note for note, occurs in marks.items() if occurs]
+
+
+def main_table(experiment: Experiment) -> Table | None:
+    """Return the paper's main table: a row per budget, and per arm generative perplexity and MAUVE."""
+    shown = quantities(experiment, ("generative_perplexity", "mauve"))
+    if not any(quantity.score == "mauve" for quantity in shown):
+        shown += quantities(experiment, ("real_word_rate",))
+    if not shown:
         return None
-    summary = {name: getattr(found.summary, name) for name in ("mean", "std", "half_width", "n")}
-    return summary | {"interval": found.interval, "interval_over": found.over, "seeds": found.seeds}
+    arms = list(experiment.arms.values())
+    cells = {f"{arm.name}/{quantity.slug}": (arm, quantity) for arm in arms for quantity in shown}
+    rows = []
+    for budget in experiment.budgets:
+        entries, data = _means(experiment, cells, budget, deviation=True)
+        rows.append(Row([words(experiment.budget_label(budget)), *entries], data))
+    heads = [Head(q.heading, q.note if q.score == "generative_perplexity" else "") for _ in arms for q in shown]
+    groups = [("", 1)] + [(arm.label, len(shown)) for arm in arms]
+    caption = (
+        "As in the paper, \u00b1 is the standard deviation over seeds. The line below is the 95 % confidence interval "
+        "of the mean (Student\u2019s t over seeds)."
+    )
+    return Table("main", "Generation quality by budget", caption, [_BUDGET, *heads], rows, groups, notes(rows))
 
 
-def _notes(rows: list[Row]) -> list[str]:
-    text = " ".join(entry.under for row in rows for entry in row.entries)
-    notes = [note for sign, note in (("\u2021", ONE_SEED), ("n = ", SOME_SEEDS)) if sign in text]
-    return notes + ([THE_PAPERS] if any(entry.paper for row in rows for entry in row.entries) else [])
+def interval_table(experiment: Experiment, name: str = "intervals") -> Table | None:
+    """Return the paper's interval table, or the same of the scores that the paper does not have (`diversity`)."""
+    main = name == "intervals"
+    shown = [quantity for quantity in quantities(experiment) if (quantity.score in MAIN) == main]
+    if not shown:
+        return None
+    rows: list[Row] = []
+    for arm in experiment.arms.values():
+        for budget in experiment.budgets:
+            entries, data = _means(experiment, {quantity.slug: (arm, quantity) for quantity in shown}, budget)
+            first = [words(arm.label), words(experiment.budget_label(budget))]
+            rows.append(Row([*first, *entries], {"arm": arm.name} | data, rule=_is_new_arm(rows, arm)))
+    heads = [Head("Arm", number=False), _BUDGET, *(Head(q.heading, q.note) for q in shown)]
+    title = "Mean and confidence interval" if main else "Diversity, mean and confidence interval"
+    return Table(name, title, f"Means over seeds. {PLUS_MINUS}", heads, rows, notes=notes(rows), folded=not main)
+
+
+def _is_new_arm(rows: Sequence[Row], arm: Arm) -> bool:
+    return bool(rows) and rows[-1].data["arm"] != arm.name
+
+
+def _means(
+    experiment: Experiment, cells: Mapping[str, tuple[Arm, Quantity]], budget: int, *, deviation: bool = False
+) -> tuple[list[Entry], dict[str, Any]]:
+    """Return the entries of a row at a budget, and their numbers by the keys of `cells`."""
+    entries, data = [], dict[str, Any](budget=budget)
+    for key, (arm, quantity) in cells.items():
+        mean = point(experiment, quantity, arm.name, budget)
+        printed = MEANS.get((paper_arm(arm.train) or "", budget, quantity.score)) if experiment.is_paper else None
+        paper = printed and (printed.main if deviation else printed.interval or printed.main)
+        entries.append(mean_entry(mean, quantity.digits, experiment, paper or "", deviation=deviation))
+        data[key] = mean and mean.data
+    return entries, data
+
+
+def seed_table(experiment: Experiment) -> Table | None:
+    """Return the paper's table of single runs."""
+    shown = quantities(experiment, MAIN)
+    if not shown:
+        return None
+    rows: list[Row] = []
+    for arm in experiment.arms.values():
+        for budget in experiment.budgets:
+            for seed in experiment.seeds:
+                if (arm.name, seed, budget) in experiment.scores:
+                    cells = {q: values(experiment, q, arm.name, budget).get(seed) for q in shown}
+                    first = [words(arm.label), Entry(str(seed)), words(experiment.budget_label(budget))]
+                    entries = [_score_entry(experiment, q, arm, seed, budget, score) for q, score in cells.items()]
+                    data: dict[str, Any] = {"arm": arm.name, "seed": seed, "budget": budget}
+                    data |= {q.slug: score and _score_data(score) for q, score in cells.items()}
+                    rows.append(Row(first + entries, data, rule=_is_new_arm(rows, arm)))
+    heads = [Head("Arm", number=False), Head("Seed"), _BUDGET, *(Head(q.heading, q.note) for q in shown)]
+    caption = (
+        "Each row is one trained model at one budget. Below each value is its 95 % bootstrap interval over the samples "
+        "of that run. This interval does not include the variation between seeds."
+    )
+    remark = f"{_PAPER} Its seeds have the same numbers as ours, but other random draws."
+    remarks = [remark] if experiment.is_paper else []
+    return Table("seeds", "All runs", caption, heads, rows, notes=remarks, folded=True)
+
+
+def _score_data(score: Score) -> dict[str, Any]:
+    return {"value": score.value, "interval": score.interval, **score.details}
+
+
+def _score_entry(
+    experiment: Experiment, quantity: Quantity, arm: Arm, seed: int, budget: int, score: Score | None
+) -> Entry:
+    """Return a single run's value with its bootstrap interval, or for MAUVE the spread over k-means seeds."""
+    if score is None:
+        return Entry(NONE)
+    digits, spread, under = quantity.digits, score.details.get("std_over_seeds"), "no interval"
+    if score.interval is not None:
+        under = interval(*score.interval, digits)
+    elif spread is not None:
+        under = f"sd {fixed(spread, digits)}, {count(len(score.details.get('kmeans_seeds', [])), 'k-means seed')}"
+    paper_name = paper_arm(arm.train) if experiment.is_paper else None
+    paper = BY_SEED.get((paper_name or "", seed, budget, quantity.score))
+    return Entry(fixed(score.value, digits), under, "" if paper is None else fixed(paper, digits))
+
+
+def difference_table(experiment: Experiment, compared: list[Comparison]) -> Table | None:
+    """Return the paired differences in generation: for every pair a row per score and a column per budget."""
+    rows: list[Row] = []
+    for pair in pairs(experiment):
+        of_pair = [c for c in compared if c.pair == pair and c.budget is not None]
+        rows += [Row([], heading=pair.label, rule=bool(rows))] if of_pair else []
+        for label in dict.fromkeys(c.label for c in of_pair):
+            cells = {str(c.budget): c for c in of_pair if c.label == label}
+            keys = [str(budget) for budget in experiment.budgets]
+            rows.append(_difference_row(experiment, pair, label, cells, keys, {"score": label}))
+    if not rows:
+        return None
+    heads = [Head("Score", number=False)] + [Head(f"T = {budget}") for budget in experiment.budgets]
+    caption = (
+        f"Means of first arm minus second arm with the same seed. {PLUS_MINUS} Below are the relative change of "
+        "generative perplexity, the p-value of the paired t-test, and the reading of the interval. \u201cNo difference "
+        "seen\u201d means that the interval contains zero; it does not show that the arms are equal."
+    )
+    return Table("differences", "Paired differences", caption, heads, rows, notes=[multiplicity_note(compared)])
+
+
+def bound_table(experiment: Experiment, compared: list[Comparison]) -> Table | None:
+    """Return the paired differences of the held-out bounds: a row per pair."""
+    rows, keys = [], [f"bound_{way}" for way in BOUNDS]
+    for pair in pairs(experiment):
+        cells = {c.score: c for c in compared if c.pair == pair and c.budget is None}
+        if cells:
+            rows.append(_difference_row(experiment, pair, pair.label, cells, keys))
+    if not rows:
+        return None
+    heads = [Head("First \u2212 second", number=False), *(Head(f"NLL, {name}") for name in BOUNDS.values())]
+    caption = (
+        "Means of the held-out NLL of the first arm minus that of the second with the same seed, in nats per token; "
+        f"below zero, the first arm is better. {PLUS_MINUS}"
+    )
+    note = f"The {count(len(compared), 'comparison')} of the report include these."
+    return Table("likelihood-differences", "Paired differences of the bound", caption, heads, rows, notes=[note])
+
+
+def _difference_row(
+    experiment: Experiment,
+    pair: Pair,
+    text: str,
+    cells: Mapping[str, Comparison],
+    keys: Sequence[str],
+    data: Mapping[str, Any] | None = None,
+) -> Row:
+    numbers = {"first": pair.first.name, "second": pair.second.name, **(data or {})}
+    for key, c in cells.items():
+        numbers[key] = asdict(c.difference) | {"p_value_holm": c.adjusted, "reading": c.reading}
+    return Row([words(text), *(_difference_entry(cells.get(key), experiment) for key in keys)], numbers)
+
+
+def _difference_entry(comparison: Comparison | None, experiment: Experiment) -> Entry:
+    if comparison is None:
+        return Entry(NONE)
+    difference = comparison.difference
+    parts = [comparison.percentage, p_value(difference.p_value), _n(difference.n, experiment)]
+    lines = [", ".join(part for part in parts if part), comparison.reading]
+    return Entry(comparison.value, "\n".join(line for line in lines if line), mark=comparison.reading)

@@ -1,45 +1,44 @@
-"""Numbers as text: digits, signs, intervals, p-values; and text as LaTeX and Markdown have it."""
+"""Write numbers as text (digits, signs, intervals, p-values), and text as LaTeX and Markdown."""
 
 import math
+from collections.abc import Iterable
 
-MINUS, NONE = "\u2212", "\u2014"  # U+2212, which is as wide as a plus; and the dash for what is not there
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"$<$",
-    ">": r"$>$",
-    "\u00b1": r"$\pm$",
-    MINUS: r"$-$",
-    NONE: "---",
-    "\u2193": r"$\downarrow$",
-    "\u2191": r"$\uparrow$",
-    "\u00b0": r"$^{\circ}$",
-    "\u2021": r"$^{\ddagger}$",
-    "\u00d7": r"$\times$",
-    "\u2026": r"\dots{}",
-}
+MINUS, NONE = "\u2212", "\u2014"  # U+2212 is as wide as a plus sign; the dash stands for a missing value
+PLUS_MINUS = "\u00b1 is a 95 % confidence interval (Student\u2019s t over seeds)."
+_LATEX = str.maketrans(
+    {letter: f"\\{letter}" for letter in "&%$#_{}"}
+    | {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": r"$<$",
+        ">": r"$>$",
+        "\u00b1": r"$\pm$",
+        MINUS: r"$-$",
+        NONE: "---",
+        "\u2193": r"$\downarrow$",
+        "\u2191": r"$\uparrow$",
+        "\u00b0": r"$^{\circ}$",
+        "\u2021": r"$^{\ddagger}$",
+        "\u00d7": r"$\times$",
+        "\u2026": r"\dots{}",
+    }
+)
+_MARKDOWN = str.maketrans({letter: f"\\{letter}" for letter in "\\|*_`<"} | {"\n": " "})
 
 
 def fixed(value: float | None, digits: int, *, signed: bool = False) -> str:
-    """A number with that many digits after the point; a dash if there is none."""
+    """Return a number with that many decimals, or a dash for None."""
     if value is None or not math.isfinite(value):
         return NONE
     text = f"{value:+.{digits}f}" if signed else f"{value:.{digits}f}"
-    if float(text) == 0:  # no sign on what is shown as zero
+    if float(text) == 0:  # a rounded zero has no sign
         text = text.lstrip("+-")
     return text.replace("-", MINUS)
 
 
 def plus_minus(mean: float, half: float | None, digits: int, *, signed: bool = False) -> str:
-    """mean ± half; the mean alone if there is no half width. One too small to be shown is not shown as zero."""
+    """Return mean ± half, or the mean alone. A half width that rounds to zero is written as an upper bound."""
     text = fixed(mean, digits, signed=signed)
     if half is None:
         return text
@@ -48,33 +47,38 @@ def plus_minus(mean: float, half: float | None, digits: int, *, signed: bool = F
 
 
 def interval(low: float, high: float, digits: int) -> str:
-    """[low, high]"""
+    """Return [low, high]."""
     return f"[{fixed(low, digits)}, {fixed(high, digits)}]"
 
 
 def p_value(p: float | None) -> str:
-    """p = 0.012, or p < 0.001; empty if there is none."""
+    """Return "p = 0.012" or "p < 0.001", or nothing for None."""
     if p is None:
         return ""
     return "p < 0.001" if p < 0.001 else f"p = {p:.3f}" if p < 0.1 else f"p = {p:.2f}"
 
 
 def count(number: int, thing: str) -> str:
-    """1 seed, 3 seeds."""
+    """Return "1 seed" or "3 seeds"."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
-def listed(items: list[str]) -> str:
-    """a, b and c"""
-    return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
+def listed(items: Iterable[object]) -> str:
+    """Return "a, b and c"."""
+    *first, last = map(str, items)
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def slug(text: str) -> str:
+    """Return text as part of a file name or link: lower case, with dashes for everything but letters and digits."""
+    return "".join(letter if letter.isalnum() else "-" for letter in text.lower()).strip("-")
 
 
 def latex(text: str) -> str:
-    """Text that LaTeX prints as it is."""
-    return "".join(_LATEX.get(letter, letter) for letter in text)
+    """Escape text for LaTeX."""
+    return text.translate(_LATEX)
 
 
 def markdown(text: str) -> str:
-    """Text for a cell of a Markdown table."""
-    escaped = "".join(f"\\{letter}" if letter in "\\|*_`<" else letter for letter in text)
-    return escaped.replace("\n", " ")
+    """Escape text for a cell of a Markdown table."""
+    return text.translate(_MARKDOWN)
