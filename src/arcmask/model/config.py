@@ -6,13 +6,13 @@ from transformers import PretrainedConfig
 
 from arcmask.errors import ArcmaskError, unknown_name
 
-# Width, conditioning width, blocks, heads, length. `small` is the released 169M model's.
 SIZES: dict[str, dict[str, int]] = {
     "tiny": {"hidden_dim": 192, "cond_dim": 16, "n_blocks": 6, "n_heads": 4, "model_length": 128},
     "mini": {"hidden_dim": 384, "cond_dim": 128, "n_blocks": 8, "n_heads": 6, "model_length": 256},
     "small": {"hidden_dim": 768, "cond_dim": 128, "n_blocks": 12, "n_heads": 12, "model_length": 1024},
     "medium": {"hidden_dim": 1024, "cond_dim": 128, "n_blocks": 24, "n_heads": 16, "model_length": 1024},
 }
+"""The sizes of a Diffusion Transformer by name. `small` is that of the released 169M model."""
 
 
 class MDLMConfig(PretrainedConfig):

@@ -45,6 +45,7 @@ class Distribution:
 
 
 ModelInput = TokenIds | Mixture | Embedded | Distribution
+"""Any of the four inputs that `embed` takes."""
 
 
 def embed(given: ModelInput | Tensor, table: Tensor) -> Tensor:

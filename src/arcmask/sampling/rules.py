@@ -178,6 +178,7 @@ RULES: dict[str, type[Rule]] = {
     "remask-cap": RemaskCap,
     "remask-loop": RemaskLoop,
 }
+"""The step rules by name."""
 
 
 def find_rule(rule: "str | Rule") -> Rule:
