@@ -1,6 +1,9 @@
-"""The architecture, read off the imports: a module imports only from layers below its own."""
+"""The architecture, read off the source: layers of imports, one name per module, who prints, and what is light."""
 
 import ast
+import subprocess
+import sys
+from collections import defaultdict
 from pathlib import Path
 
 import arcmask
@@ -10,6 +13,7 @@ LAYERS = [
     {"errors"},
     {"files", "progress", "settings"},
     {"run_folder"},
+    {"downloads"},
     {"sphere", "schedule", "candidates"},
     {"feedback"},
     {"model", "data", "figures"},
@@ -26,15 +30,15 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 
 
 def imports(path: Path) -> set[str]:
-    """The arcmask modules that a file imports, anywhere in it, as dotted names below arcmask."""
-    found = set()
+    """Return the arcmask modules that a file imports, anywhere in it, as dotted names below arcmask."""
+    names = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: imports are written out in full"
-            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
-    return {name.removeprefix("arcmask.") for name in found if name.startswith("arcmask.")}
+            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name.removeprefix("arcmask.") for name in names if name.startswith("arcmask.")}
 
 
 def module_name(path: Path) -> str:
@@ -70,3 +74,51 @@ def test_files_of_one_folder_import_each_other_one_way():
 
     circles = [f"{a} <-> {b}" for a in edges for b in edges[a] if reaches(b, a, set())]
     assert circles == []
+
+
+def test_no_two_modules_share_a_name():
+    """A command's module and its settings share one by design."""
+    homes = defaultdict(list)
+    for name in FILES:
+        folder, _, stem = name.rpartition(".")
+        homes[stem].append(folder)
+    shared = {stem: sorted(folders) for stem, folders in homes.items() if len(folders) > 1}
+    assert {stem: folders for stem, folders in shared.items() if folders != ["commands", "settings"]} == {}
+
+
+def is_print_to_stdout(node: ast.AST) -> bool:
+    """Whether a node is a call of `print` without `file=`, or names sys.stdout."""
+    if isinstance(node, ast.Attribute):
+        return ast.unparse(node) == "sys.stdout"
+    is_print = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+    return is_print and "sys.stderr" not in {ast.unparse(word.value) for word in node.keywords if word.arg == "file"}
+
+
+def test_only_commands_print_to_standard_output():
+    """The library writes progress to standard error alone."""
+    library = {name: path for name, path in FILES.items() if name.split(".")[0] not in ("commands", "cli", "__main__")}
+    wrong = [
+        f"{name}, line {node.lineno}"
+        for name, path in library.items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if is_print_to_stdout(node)
+    ]
+    assert wrong == []
+
+
+def test_every_command_has_its_module_and_only_those_exist():
+    from arcmask.cli import COMMANDS
+
+    modules = {name.removeprefix("commands."): path for name, path in FILES.items() if name.startswith("commands.")}
+    assert set(modules) == set(COMMANDS)
+    for name, path in modules.items():
+        functions = {node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)}
+        assert "run" in functions, name
+        assert ("dry_run" in functions) == COMMANDS[name].has_dry_run, name
+
+
+def test_settings_and_recipes_do_not_import_torch():
+    light = [f"arcmask.{name}" for name in FILES if name.split(".")[0] in ("settings", "recipes", "cli")]
+    code = f"import sys, {', '.join(light)}; print([m for m in ('torch', 'transformers') if m in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout == "[]\n"

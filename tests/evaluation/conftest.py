@@ -6,6 +6,7 @@ import pytest
 import torch
 from evaluators import TOKENIZER, small_gpt2
 
+from arcmask.downloads import cache_folder
 from arcmask.evaluation import Evaluator
 from arcmask.evaluation.opening import make_evaluator
 
@@ -26,7 +27,9 @@ def evaluator_folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch) -> Path:
-    folder = tmp_path / "cache"
+    folder, tokenizers = tmp_path / "cache", cache_folder() / "tokenizers"
+    folder.mkdir()
+    (folder / "tokenizers").symlink_to(tokenizers)  # what was downloaded once serves all tests
     monkeypatch.setenv("ARCMASK_CACHE", str(folder))
     return folder
 

@@ -6,9 +6,10 @@ import time
 
 import pytest
 
+from arcmask.downloads import cache_folder
 from arcmask.errors import ArcmaskError
 from arcmask.evaluation import PerplexitySettings
-from arcmask.evaluation.cache import Cache, Share, cache_folder, through_cache
+from arcmask.evaluation.cache import Cache, Share, through_cache
 from arcmask.evaluation.perplexity import text_losses
 
 TEXTS = [f"these truths are {number}" for number in range(30)]

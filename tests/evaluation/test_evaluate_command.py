@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from models import small_mdlm
 
-from arcmask.checkpoint import load, save
+from arcmask.checkpoint import save
+from arcmask.commands.evaluate import run
 from arcmask.data import PrepareConfig, open_tokenizer, prepare
 from arcmask.errors import ArcmaskError
-from arcmask.evaluation import EvaluateConfig, evaluate_set, open_evaluator, summarize
-from arcmask.evaluation.sets import run
+from arcmask.evaluation import EvaluateConfig, PerplexitySettings, evaluate_set, open_evaluator, summarize
 from arcmask.feedback import Confidence, SoftMask
 
 WORDS = ["hold", "these", "truths", "to", "be", "evident", "that", "men", "are", "equal"]
@@ -51,7 +51,7 @@ def samples(tmp_path_factory) -> list[str]:
 
 def evaluate(*samples: str, **settings) -> dict:
     config = EvaluateConfig(samples=samples, **settings)
-    run(config, load)
+    run(config)
     return json.loads(Path(config.out).read_text())
 
 
@@ -146,10 +146,11 @@ def test_bad_settings_are_said_before_anything_is_opened(samples, tmp_path):
         ({"samples": samples, "kmeans_seeds": ()}, "at least one"),
         ({"samples": samples, "precision": "float16"}, "choose one of"),
         ({"samples": samples, "batch_tokens": 0}, "1 or more"),
-        ({"samples": samples, "stride": 5000}, "stride"),
     ):
         with pytest.raises(ArcmaskError, match=complaint):
             EvaluateConfig(**given)
+    with pytest.raises(ArcmaskError, match="stride"):
+        EvaluateConfig(samples=samples, perplexity=PerplexitySettings(stride=5000))
     with pytest.raises(ArcmaskError, match="cannot write"):
         evaluate(samples[0], out=str(tmp_path / "no" / "scores.json"))
     with pytest.raises(ArcmaskError, match="not a prepared corpus"):

@@ -9,8 +9,9 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from arcmask.data import normalise_text8
+from arcmask.downloads import download_files
 from arcmask.evaluation import Evaluator, evaluate_set, open_evaluator
-from arcmask.evaluation.smollm2 import GGUF_SHA256, PACKAGE, _download
+from arcmask.evaluation.smollm2 import GGUF, GGUF_SHA256, PACKAGE
 
 pytestmark = pytest.mark.slow
 
@@ -76,9 +77,9 @@ def test_mauve_tells_prose_from_the_same_words_shuffled(smollm2, prose, tmp_path
 
 def test_it_opens_as_it_came(smollm2, tmp_path):
     """The weights that are kept are those of the quantised file, written out; the text is read in the same way."""
-    gguf = _download(PACKAGE, tmp_path)
-    original = AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file=gguf.name, dtype=torch.float32)
-    reader = AutoTokenizer.from_pretrained(tmp_path, gguf_file=gguf.name)
+    download_files("this test", PACKAGE, {GGUF: GGUF_SHA256}, tmp_path)
+    original = AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file=GGUF, dtype=torch.float32)
+    reader = AutoTokenizer.from_pretrained(tmp_path, gguf_file=GGUF)
     text = "The people of the United States, in 1789,\n\ndidn't expect it: naïve?"
     ids = smollm2.encode([text])[0]
     assert ids == reader.encode(text)

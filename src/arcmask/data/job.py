@@ -1,9 +1,8 @@
-"""What there is to prepare: a configuration, checked against the corpus, the folder and the work already done.
+"""The work of `prepare`: its settings, checked against the corpus, the folder and the work already done.
 
-Knows where things will lie and what earlier runs recorded; encodes and writes nothing.
+It reads what earlier runs recorded. It encodes and writes nothing.
 """
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -14,6 +13,7 @@ from arcmask.data.corpora import Corpus, open_corpus
 from arcmask.data.index import INDEX, Index, partial_of, read_index
 from arcmask.data.tokenizers import bpe_size, tokenizer_identity
 from arcmask.errors import ArcmaskError
+from arcmask.run_folder import read_settings, refuse_other_settings
 from arcmask.settings.prepare import Holdout, PrepareConfig
 
 PROGRESS = "progress.json"
@@ -29,7 +29,7 @@ class Document(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A checked configuration: what there is to do."""
+    """Checked settings, with the corpus opened. `total` is the number of documents, None if it is not known."""
 
     config: PrepareConfig
     corpus: Corpus
@@ -40,10 +40,11 @@ class Job:
 
     @property
     def partial(self) -> Path:
+        """The folder in which the work is done."""
         return partial_of(self.out)
 
     def documents(self, start: int) -> Iterator[Document]:
-        """The documents from number `start` on."""
+        """Yield the documents from number `start` on."""
         limit = self.config.documents
         texts = islice(self.corpus.documents(start), None if limit is None else max(0, limit - start))
         for number, text in enumerate(texts, start):
@@ -54,11 +55,12 @@ class Job:
                 raise ArcmaskError(f"{where} is not valid Unicode: {error.reason}") from error
 
     def split_of(self, document: int) -> str:
+        """Return the name of the split that a document belongs to."""
         return "validation" if self.holdout.holds(document, self.total) else "train"
 
 
 def open_job(config: PrepareConfig) -> Job | Index:
-    """Check everything that costs little; an Index if the work is done already."""
+    """Check everything that costs little. Return the index if the work is already done."""
     if config.tokenizer.startswith("bpe:"):
         bpe_size(config.tokenizer)
     corpus = open_corpus(config.corpus, text_key=config.text_key, streaming=config.streaming)
@@ -75,7 +77,7 @@ def open_job(config: PrepareConfig) -> Job | Index:
     }
     if (out / INDEX).is_file():
         index = read_index(out)
-        _refuse_other_settings(out, index.settings, settings)
+        refuse_other_settings(out, index.settings, settings)
         return index
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ArcmaskError(f"{config.out!r} exists and is not a prepared corpus; choose a new folder")
@@ -89,39 +91,24 @@ def open_job(config: PrepareConfig) -> Job | Index:
 
 
 def _total(corpus: Corpus, holdout: Holdout, config: PrepareConfig) -> int | None:
-    count, limit = corpus.count(), config.documents
-    total = limit if count is None else count if limit is None else min(count, limit)
+    """Return the number of documents to prepare, None for a stream without a limit."""
+    total = min((count for count in (corpus.count(), config.documents) if count is not None), default=None)
     if holdout.kind == "last":
         if total is None:
             raise ArcmaskError(
-                f"{config.corpus} is streamed: for the holdout last:N set documents to its number of them"
+                f"{config.corpus} is streamed, so its size is not known; for the holdout last:N set documents to it"
             )
         if total <= holdout.number:
             raise ArcmaskError(f"the holdout last:{holdout.number} leaves nothing to train on out of {total} documents")
     return total
 
 
-def _refuse_other_settings(folder: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
-    differences = [
-        f"{key} is {found.get(key)!r} there and {wanted.get(key)!r} here"
-        for key in sorted(found.keys() | wanted.keys())
-        if found.get(key) != wanted.get(key)
-    ]
-    if differences:
-        raise ArcmaskError(
-            f"{str(folder)!r} was prepared with other settings ({'; '.join(differences)}); "
-            "choose another folder or remove that one"
-        )
-
-
 def read_record(job: Job) -> dict[str, Any] | None:
-    """Where an earlier run was, if there was one; it must have had the same settings."""
+    """Return the record of an earlier run, if there was one. It must have had the same settings."""
     if (job.partial / INDEX).is_file():  # killed just before its folder was renamed
-        _refuse_other_settings(job.partial, read_index(job.partial).settings, job.settings)
-    try:
-        record = json.loads((job.partial / PROGRESS).read_bytes())
-    except FileNotFoundError:
+        refuse_other_settings(job.partial, read_index(job.partial).settings, job.settings)
+    if not (job.partial / PROGRESS).is_file():
         return None
-    assert isinstance(record, dict)
-    _refuse_other_settings(job.partial, record["settings"], job.settings)
+    record = read_settings(job.partial / PROGRESS)
+    refuse_other_settings(job.partial, record["settings"], job.settings)
     return record

@@ -1,12 +1,11 @@
-"""`arcmask prepare`: documents in, a folder of rows of token ids out.
+"""Preparation of a corpus: documents in, a folder of rows of token ids out.
 
-Knows the order of things: read, encode, cut into rows, record, publish. All work is done in OUT.partial, which becomes
-OUT by one rename when it is complete; a record after every few million tokens says where to go on after a kill. What
-is written depends on the corpus and the settings alone, never on how often the work was broken off.
+All work is done in OUT.partial, which is renamed to OUT when it is complete. A record after every few million tokens
+says where to resume. The result depends on the corpus and the settings alone, not on how often the work was
+interrupted.
 """
 
 import errno
-import fcntl
 import io
 import json
 import os
@@ -28,13 +27,12 @@ from arcmask.data.tokenizers import Tokenizer, bpe_size, open_tokenizer, train_b
 from arcmask.errors import ArcmaskError
 from arcmask.files import UNFINISHED, flush, hash_file, remove_unfinished, sha256, write_whole
 from arcmask.progress import Progress
+from arcmask.run_folder import LOCK, locked
 from arcmask.settings.prepare import PrepareConfig
 
-# Bytes of text that are encoded at a time: enough documents for every core, little enough memory.
-_CHUNK = 1 << 21
-# Tokens after which the place is recorded, at the latest.
-_RECORD_EVERY = 1 << 23
-# Characters a tokenizer is trained on, at most: its word counts must fit in memory, and more text changes little.
+_CHUNK = 1 << 21  # bytes of text that are encoded at a time: enough for every core, and little memory
+_RECORD_EVERY = 1 << 23  # tokens between two records, at most
+# Characters that a tokenizer is trained on, at most: its word counts must fit in memory, and more text changes little.
 _BPE_CHARACTERS = 1 << 30
 
 
@@ -45,7 +43,7 @@ class _Encoded(NamedTuple):
 
 
 def prepare(config: PrepareConfig) -> Index:
-    """Do the work, or what is left of it; a folder that is complete is left alone. Returns its index."""
+    """Prepare a corpus, or what is left of it, and return its index. A complete folder is left alone."""
     if int(os.environ.get("RANK", 0)) > 0:  # under torchrun the first rank does the work
         while not (Path(config.out) / INDEX).is_file():
             time.sleep(0.2)
@@ -54,12 +52,13 @@ def prepare(config: PrepareConfig) -> Index:
         if isinstance(job, Index):
             return job
         tokenizer = _check_first_document(job)
-        with _locked(job.partial):
-            if (job.out / INDEX).is_file():  # another run was finishing meanwhile
-                job.partial.rmdir()
-                return read_index(job.out)
-            _resume(job, tokenizer)
-            _publish(job)
+        job.partial.mkdir(parents=True, exist_ok=True)
+        lock = job.out.with_name(f".{job.out.name}{LOCK}")  # beside the folder, which is renamed
+        with locked(lock, holder=repr(str(job.partial))):
+            try:
+                _finish(job, tokenizer)
+            finally:
+                lock.unlink(missing_ok=True)
         return read_index(job.out)
 
 
@@ -72,7 +71,7 @@ def describe_job(config: PrepareConfig) -> str:
         _check_first_document(job)
         record = read_record(job)
     count = "an unknown number of" if job.total is None else str(job.total)
-    done = f", going on at document {record['next_document']}" if record else ""
+    done = f", resuming at document {record['next_document']}" if record else ""
     return (
         f"prepare {count} documents of {config.corpus} with {config.tokenizer} as rows of {config.length} tokens in "
         f"{config.out}, holding out {job.settings['holdout']}{done}"
@@ -80,28 +79,36 @@ def describe_job(config: PrepareConfig) -> str:
 
 
 def _check_first_document(job: Job) -> Tokenizer | None:
-    """Open what there is to open before anything is written; None for a tokenizer that is yet to be trained."""
+    """Open the corpus and the tokenizer before anything is written. None for a tokenizer that is yet to be trained."""
     if next(job.documents(0), None) is None:
         raise ArcmaskError(f"the corpus {job.config.corpus!r} is empty")
     return None if job.config.tokenizer.startswith("bpe:") else open_tokenizer(job.config.tokenizer)
 
 
-def _resume(job: Job, tokenizer: Tokenizer | None) -> None:
-    """Bring OUT.partial to its last step, from wherever it is."""
-    remove_unfinished(job.partial)
-    if (job.partial / INDEX).is_file():
+def _finish(job: Job, tokenizer: Tokenizer | None) -> None:
+    """Do what is left of the work and rename OUT.partial to OUT."""
+    if (job.out / INDEX).is_file():  # another process finished it in the meantime
+        shutil.rmtree(job.partial, ignore_errors=True)
         return
+    remove_unfinished(job.partial)
+    if not (job.partial / INDEX).is_file():
+        _fill(job, tokenizer)
+    (job.partial / PROGRESS).unlink(missing_ok=True)
+    flush(job.partial)
+    job.partial.rename(job.out)
+    flush(job.out.parent)
+
+
+def _fill(job: Job, tokenizer: Tokenizer | None) -> None:
+    """Write the tokenizer, the rows and the index into OUT.partial, from the last record on."""
     record = read_record(job)
     if record is None:
         _save_record(job, 0, {})
         record = {"next_document": 0, "splits": {}}
-    length, rows = job.config.length, job.config.rows_per_shard
     with _removed_if_useless(job):
         tokenizer = _saved_tokenizer(job, tokenizer)
-    writers = {
-        name: SplitWriter(job.partial, name, length=length, shard_rows=rows, vocab_size=tokenizer.size)
-        for name in SPLITS
-    }
+    sizes = {"length": job.config.length, "shard_rows": job.config.rows_per_shard, "vocab_size": tokenizer.size}
+    writers = {name: SplitWriter(job.partial, name, **sizes) for name in SPLITS}
     for name, writer in writers.items():
         writer.go_back_to(record["splits"].get(name, writer.record()))
     with _removed_if_useless(job):
@@ -111,7 +118,7 @@ def _resume(job: Job, tokenizer: Tokenizer | None) -> None:
 
 @contextmanager
 def _removed_if_useless(job: Job) -> Iterator[None]:
-    """If the corpus or the settings are at fault, what was written is of no use to any later run."""
+    """Remove OUT.partial if the corpus or the settings are at fault: no later run can use it."""
     try:
         yield
     except ArcmaskError:
@@ -120,16 +127,15 @@ def _removed_if_useless(job: Job) -> Iterator[None]:
 
 
 def _saved_tokenizer(job: Job, tokenizer: Tokenizer | None) -> Tokenizer:
-    """The tokenizer, trained if it must be, whose files are in the folder from here on."""
+    """Return the tokenizer, trained if it must be, after its files are in the folder."""
     folder = job.partial / TOKENIZER
     if folder.is_dir():
         return tokenizer or open_tokenizer(folder)
     if tokenizer is None:
         tokenizer = train_bpe(_training_texts(job), bpe_size(job.config.tokenizer))
-    beside = folder.with_name(TOKENIZER + UNFINISHED)
-    beside.mkdir()
-    tokenizer.save(beside)
-    beside.rename(folder)
+    unfinished = folder.with_name(TOKENIZER + UNFINISHED)
+    tokenizer.save(unfinished)
+    unfinished.rename(folder)
     flush(job.partial)
     return tokenizer
 
@@ -145,14 +151,14 @@ def _training_texts(job: Job) -> Iterator[str]:
 
 
 def _write_rows(job: Job, tokenizer: Tokenizer, writers: dict[str, SplitWriter], start: int) -> None:
-    """Encode the documents from `start` on and append them, recording the place from time to time."""
+    """Encode the documents from `start` on and append them; save a record from time to time."""
     every = min(_RECORD_EVERY, job.config.length * job.config.rows_per_shard)
     unrecorded, done = 0, start
     with Progress("preparing", unit="documents", total=job.total, done=start) as progress:
         for chunk in _encoded(job, tokenizer, start):
             for name, writer in writers.items():
-                mine = [document for document in chunk if document.ids.size and job.split_of(document.number) == name]
-                writer.add([document.ids for document in mine], sum(document.text_bytes for document in mine))
+                part = [document for document in chunk if document.ids.size and job.split_of(document.number) == name]
+                writer.add([document.ids for document in part], sum(document.text_bytes for document in part))
             done = chunk[-1].number + 1
             unrecorded += sum(document.ids.size for document in chunk)
             progress.advance(len(chunk))
@@ -166,7 +172,7 @@ def _write_rows(job: Job, tokenizer: Tokenizer, writers: dict[str, SplitWriter],
 
 
 def _encoded(job: Job, tokenizer: Tokenizer, start: int) -> Iterator[list[_Encoded]]:
-    """Chunks of encoded documents: while one is written, the next is encoded, on all cores."""
+    """Yield chunks of encoded documents. While one is written, the next one is encoded on all cores."""
 
     def encode(chunk: list[Document]) -> list[_Encoded]:
         ids = tokenizer.encode_documents([document.text for document in chunk])
@@ -204,7 +210,7 @@ def _save_record(job: Job, next_document: int, writers: dict[str, SplitWriter]) 
 
 
 def _write_index(job: Job, tokenizer: Tokenizer, writers: dict[str, SplitWriter]) -> None:
-    """The last file, which says that all others are there."""
+    """Write the last file. Its presence says that all others are complete."""
     splits = {name: writer.finish() for name, writer in writers.items()}
     for name, split in splits.items():
         if split.rows == 0 and (name == "train" or job.holdout.kind != "none"):
@@ -233,29 +239,6 @@ def _write_index(job: Job, tokenizer: Tokenizer, writers: dict[str, SplitWriter]
     write_whole(job.partial / INDEX, index.to_bytes())
 
 
-def _publish(job: Job) -> None:
-    (job.partial / PROGRESS).unlink(missing_ok=True)
-    flush(job.partial)
-    job.partial.rename(job.out)
-    flush(job.out.parent)
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold a folder for this process alone; the system lets go of it however the process ends."""
-    folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        raise ArcmaskError(f"another run is at work in {str(folder)!r}; wait for it or choose another folder") from None
-    try:
-        yield
-    finally:
-        os.close(handle)
-
-
 @contextmanager
 def _os_errors_as_sentences(config: PrepareConfig) -> Iterator[None]:
     try:
@@ -263,7 +246,7 @@ def _os_errors_as_sentences(config: PrepareConfig) -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise ArcmaskError(
-                f"the disk that {config.out!r} is on is full; free some space and run the same command again to go on"
+                f"the disk of {config.out!r} is full; free some space and run the same command again to resume"
             ) from error
         where = "" if error.filename is None else f" at {str(error.filename)!r}"
         raise ArcmaskError(f"preparing {config.out!r} stopped{where}: {error.strerror or error}") from error

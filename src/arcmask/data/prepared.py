@@ -1,7 +1,6 @@
-"""A prepared corpus, opened: rows of token ids out of memory-mapped files.
+"""An opened prepared corpus: rows of token ids out of memory-mapped files.
 
-Knows the folder's index and its shards; knows no order (that is the loader's) and no model, but can say whether one
-fits. Opening reads the index and the sizes of the files, never their content.
+Opening reads the index and the sizes of the files, not their content. The order of rows is the loader's.
 
 Shapes: L tokens in a row, V ids in the vocabulary.
 """
@@ -30,19 +29,22 @@ class PreparedCorpus:
 
     @property
     def record(self) -> Split:
-        """Counts of this split: rows, tokens, documents, bytes of text."""
+        """The counts of this split: rows, tokens, documents, bytes of text."""
         return self.index.splits[self.split]
 
     @property
     def length(self) -> int:
+        """The number of tokens in a row, L."""
         return self.index.length
 
     @property
     def mask_id(self) -> int:
+        """The mask's id."""
         return self.index.mask_id
 
     @property
     def vocab_size(self) -> int:
+        """The number of ids, V."""
         return self.index.vocab_size
 
     def __len__(self) -> int:
@@ -53,23 +55,22 @@ class PreparedCorpus:
         return open_prepared, (str(self.folder), self.split)
 
     def rows(self, indices: Sequence[int] | NDArray[np.int64] | Tensor) -> Tensor:
-        """Indices (n,) -> token ids (n, L)."""
-        wanted = np.asarray(indices, dtype=np.int64)
-        if wanted.size and not 0 <= wanted.min() <= wanted.max() < len(self):
-            raise ArcmaskError(
-                f"rows run from 0 to {len(self) - 1}, and {wanted.min()} to {wanted.max()} were asked for"
-            )
-        found = np.empty((wanted.size, self.length), dtype=np.int64)
-        for place, (shard, row) in enumerate(zip(*divmod(wanted, self.index.shard_rows), strict=True)):
-            found[place] = self._shards[shard][row]
-        return torch.from_numpy(found)
+        """Return the token ids of rows: indices (n,) -> (n, L)."""
+        numbers = np.asarray(indices, dtype=np.int64)
+        if numbers.size and not 0 <= numbers.min() <= numbers.max() < len(self):
+            raise ArcmaskError(f"rows run from 0 to {len(self) - 1}, not from {numbers.min()} to {numbers.max()}")
+        tokens = np.empty((numbers.size, self.length), dtype=np.int64)
+        for position, (shard, row) in enumerate(zip(*divmod(numbers, self.index.shard_rows), strict=True)):
+            tokens[position] = self._shards[shard][row]
+        return torch.from_numpy(tokens)
 
     @property
     def frequencies(self) -> Tensor:
-        """How often each id occurs in the rows of the train split, (V,); read when asked for."""
+        """The number of times that each id occurs in the train rows, (V,). Read from the disk at each access."""
         return torch.from_numpy(np.load(self.folder / FREQUENCIES))
 
     def tokenizer(self) -> Tokenizer:
+        """Open the tokenizer that made the rows."""
         return open_tokenizer(self.folder / TOKENIZER)
 
     def check_fits(self, *, vocab_size: int, mask_id: int, max_length: int | None) -> None:
@@ -86,15 +87,15 @@ class PreparedCorpus:
         path = self.folder / name
         dtype = np.dtype(self.index.dtype).newbyteorder("<")
         size = rows * self.length * dtype.itemsize
-        found = path.stat().st_size if path.is_file() else None
-        if found != size:
-            what = "is missing" if found is None else f"has {found} bytes where {size} are recorded"
-            raise ArcmaskError(f"{str(path)!r} {what}; prepare the corpus again")
+        if not path.is_file():
+            raise ArcmaskError(f"{str(path)!r} is missing; prepare the corpus again")
+        if (actual := path.stat().st_size) != size:
+            raise ArcmaskError(f"{str(path)!r} has {actual} bytes where {size} are recorded; prepare the corpus again")
         return np.memmap(path, dtype=dtype, mode="r", shape=(rows, self.length))
 
 
 def open_prepared(folder: str | Path, split: str = "train") -> PreparedCorpus:
-    """A split of the folder that `arcmask prepare` made; costs no read of the data."""
+    """Open a split, `train` or `validation`, of a folder that `arcmask prepare` made. No tokens are read."""
     index = read_index(folder)
     if split not in index.splits:
         raise unknown_name("split", split, index.splits)

@@ -1,10 +1,11 @@
 """The writer of one split: a stream of tokens becomes rows, and rows become files.
 
-Knows rows and files, not documents. Nothing is held open, and what is not yet a whole row is kept in memory: so the
-files and a small record of where the writer was are enough to go on after a kill.
+No file stays open, and an incomplete row stays in memory. So the files and a small record of the writer's position are
+enough to resume after a kill.
 """
 
 import hashlib
+import os
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,12 @@ from arcmask.files import flush, hash_file
 
 
 def token_dtype(vocab_size: int) -> str:
-    """The smallest type that holds every id."""
+    """Return the smallest type that holds every id."""
     return "uint16" if vocab_size <= 1 << 16 else "uint32"
 
 
 class SplitWriter:
-    """Appends tokens to `NAME-00000.bin`, `NAME-00001.bin`, …, of `shard_rows` rows each, and counts them."""
+    """Append tokens to `NAME-00000.bin`, `NAME-00001.bin`, …, of `shard_rows` rows each, and count them."""
 
     def __init__(self, folder: Path, name: str, *, length: int, shard_rows: int, vocab_size: int) -> None:
         self.folder, self.name, self.length, self.shard_rows = folder, name, length, shard_rows
@@ -35,7 +36,7 @@ class SplitWriter:
         self._unflushed: set[Path] = set()
 
     def add(self, documents: list[NDArray[np.uint32]], text_bytes: int) -> None:
-        """Append whole documents, which held so many bytes of text."""
+        """Append whole documents. `text_bytes` is the size of their text."""
         self.documents += len(documents)
         self.text_bytes += text_bytes
         stream = np.concatenate([self._carry, *(document.astype(self.dtype) for document in documents)])
@@ -48,7 +49,7 @@ class SplitWriter:
             rows = rows[room:]
 
     def _append(self, rows: NDArray[Any]) -> None:
-        """Rows that fit into the shard at hand."""
+        """Append rows that fit into the current shard."""
         path = self._path(self.rows // self.shard_rows)
         content = rows.tobytes()
         with path.open("ab") as file:
@@ -68,9 +69,8 @@ class SplitWriter:
         return self.folder / f"{self.name}-{shard:05d}.bin"
 
     def record(self) -> dict[str, Any]:
-        """Where the writer is, once its files are on the disk."""
-        while self._unflushed:
-            flush(self._unflushed.pop())
+        """Flush the files to the disk and return the writer's position."""
+        self._flush()
         return {
             "documents": self.documents,
             "text_bytes": self.text_bytes,
@@ -81,7 +81,7 @@ class SplitWriter:
         }
 
     def go_back_to(self, record: dict[str, Any]) -> None:
-        """Take up a record: whatever was written after it is cut off."""
+        """Return to a recorded position. Whatever was written after it is cut off."""
         self.documents, self.text_bytes, self.rows = record["documents"], record["text_bytes"], record["rows"]
         self.hashes = list(record["hashes"])
         self._carry = np.asarray(record["carry"], dtype=self.dtype)
@@ -100,23 +100,21 @@ class SplitWriter:
 
     def _cut(self, path: Path, size: int) -> None:
         if not path.is_file() or path.stat().st_size < size:
-            raise ArcmaskError(
-                f"{str(path)!r} is shorter than its record says; remove {str(self.folder)!r} to begin anew"
-            )
-        if path.stat().st_size > size:
-            with path.open("r+b") as file:
-                file.truncate(size)
+            raise ArcmaskError(f"{str(path)!r} is shorter than its record says; remove {str(self.folder)!r}")
+        os.truncate(path, size)
 
-    def finish(self) -> Split:
-        """Have everything on the disk, and say what there is; the tokens that fill no row are dropped."""
-        if self.rows % self.shard_rows:
-            self._close_shard()
+    def _flush(self) -> None:
         while self._unflushed:
             flush(self._unflushed.pop())
-        left = [min(self.shard_rows, self.rows - i * self.shard_rows) for i in range(len(self.hashes))]
+
+    def finish(self) -> Split:
+        """Flush everything to the disk and return what was written. Tokens that fill no row are dropped."""
+        if self.rows % self.shard_rows:
+            self._close_shard()
+        self._flush()
         shards = tuple(
-            Shard(name=self._path(i).name, rows=rows, sha256=digest)
-            for i, (rows, digest) in enumerate(zip(left, self.hashes, strict=True))
+            Shard(name=self._path(i).name, rows=min(self.shard_rows, self.rows - i * self.shard_rows), sha256=digest)
+            for i, digest in enumerate(self.hashes)
         )
         return Split(
             rows=self.rows,

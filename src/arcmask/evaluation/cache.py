@@ -6,7 +6,6 @@ at hand. Under torchrun each process computes its share of the texts, and the fi
 
 import os
 import sqlite3
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -21,18 +20,6 @@ from arcmask.progress import Progress
 Batch = list[tuple[int, bytes]]  # place of a text and what was computed for it
 _SECONDS_FOR_A_LOCK = 120.0
 _KEYS_AT_A_TIME = 500
-
-
-def cache_folder() -> Path:
-    """ARCMASK_CACHE, or `arcmask` in the platform's folder for such things."""
-    given = os.environ.get("ARCMASK_CACHE")
-    if given:
-        return Path(given)
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "arcmask"
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "arcmask"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "arcmask"
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from arcmask.data import Tokenizer
+from arcmask.downloads import cache_folder
 from arcmask.errors import ArcmaskError
-from arcmask.evaluation.cache import cache_folder
 from arcmask.evaluation.counting import distinct_score, entropy_score, real_word_score, repetition_score
 from arcmask.evaluation.evaluator import Evaluator
 from arcmask.evaluation.mauve import mauve_score, text_features

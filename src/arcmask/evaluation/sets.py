@@ -12,8 +12,9 @@ from typing import Any
 
 from arcmask.data import Tokenizer, open_tokenizer
 from arcmask.data.index import INDEX
+from arcmask.downloads import cache_folder
 from arcmask.errors import ArcmaskError
-from arcmask.evaluation.cache import Share, cache_folder
+from arcmask.evaluation.cache import Share
 from arcmask.evaluation.evaluator import Evaluator
 from arcmask.evaluation.held_out import likelihood
 from arcmask.evaluation.mauve import INSTALL, LEAST, has_mauve, text_features

