@@ -1,5 +1,6 @@
 """The command line as a user meets it: a fresh process each time."""
 
+import resource
 import subprocess
 import sys
 from importlib.metadata import version
@@ -27,7 +28,7 @@ def test_help():
     assert "masked diffusion" in result.stdout
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["train", "--help"], ["explore", "--help"]])
 def test_torch_is_not_imported_before_it_is_needed(arguments):
     code = (
         f"import sys; sys.argv = ['arcmask', *{arguments!r}]\n"
@@ -37,6 +38,15 @@ def test_torch_is_not_imported_before_it_is_needed(arguments):
         "assert 'torch' not in sys.modules"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["reproduce", "--help"]])
+def test_help_answers_in_under_a_second(arguments):
+    """Of processor time, so that a busy machine does not matter."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert run(*arguments).returncode == 0
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime) < 1
 
 
 def test_an_unknown_option_exits_non_zero():
@@ -52,7 +62,7 @@ def test_light_import_offers_its_modules():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_a_command_without_its_places_says_what_is_missing():
+def test_a_command_without_its_arguments_says_what_is_missing():
     result = run("convert")
     assert result.returncode == 2
     assert result.stderr == "arcmask: arcmask convert needs SOURCE and TARGET; arcmask convert --help says more\n"

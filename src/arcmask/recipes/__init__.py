@@ -5,8 +5,8 @@ from functools import partial
 
 from arcmask.errors import check_choice
 from arcmask.recipes.arms import add_operators
-from arcmask.recipes.paper import PLANS as PAPER
-from arcmask.recipes.quickstart import PLANS as QUICKSTART
+from arcmask.recipes.paper_plans import PAPER
+from arcmask.recipes.quickstart_plans import QUICKSTART
 from arcmask.recipes.runs import Recipe, owt_continue, sotu_tiny, sotu_tiny_base
 from arcmask.settings.experiment import Plan
 from arcmask.settings.operators import OPERATOR_NAMES
@@ -17,16 +17,28 @@ RECIPES: dict[str, Callable[[], Recipe]] = {"sotu-tiny-base": sotu_tiny_base}
 RECIPES |= {f"sotu-tiny-{operator}": partial(sotu_tiny, operator) for operator in OPERATOR_NAMES}
 RECIPES |= {f"owt-continue-{operator}": partial(owt_continue, operator) for operator in OPERATOR_NAMES}
 
-EXPERIMENTS: dict[str, Callable[[], Plan]] = QUICKSTART | PAPER
+EXPERIMENTS: dict[str, Callable[[], Plan]] = {
+    function.__name__.replace("_", "-"): function for function in (*QUICKSTART, *PAPER)
+}
 
 
 def find_recipe(name: str) -> Recipe:
-    """Return the training recipe of a name; an unknown name lists the choices."""
+    """Return the training recipe of a name; an unknown name lists the choices.
+
+    >>> from arcmask.recipes import find_recipe
+    >>> find_recipe("owt-continue-spherical").train.steps
+    7000
+    """
     check_choice("recipe", name, RECIPES)
     return RECIPES[name]()
 
 
 def find_experiment(name: str) -> Plan:
-    """Return the experiment of a name; an unknown name lists the choices."""
+    """Return the experiment of a name; an unknown name lists the choices.
+
+    >>> from arcmask.recipes import find_experiment
+    >>> list(find_experiment("quickstart").arms)
+    ['none', 'linear-0.3', 'spherical-0.3', 'spherical-learned']
+    """
     check_choice("experiment", name, EXPERIMENTS)
     return EXPERIMENTS[name]()

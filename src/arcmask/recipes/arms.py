@@ -1,61 +1,66 @@
-"""What arms of different experiments have in common: their names, labels, and how they differ from each other."""
+"""The arms of experiments: how they are named and labelled, and how they differ from each other.
 
-from collections.abc import Iterable, Sequence
+The operators are imported late, since `--help` reads the names of the recipes and must not import torch.
+"""
+
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from arcmask.settings.experiment import Arm, Plan
 from arcmask.settings.train import TrainConfig
 
 
-def named_arm(train: TrainConfig, operator: str, weight: float | None = None) -> tuple[str, Arm]:
-    """Return an arm and its name: OPERATOR-learned, OPERATOR-WEIGHT for a fixed weight, or none."""
-    from arcmask.feedback import find_operator  # here, since `--help` reads the names of the recipes
-
-    record = find_operator(operator)
-    train, label = replace(train, operator=operator), record.label
-    if operator == "none":
-        return operator, Arm(label=label, train=train)
-    name = f"{record.name.lower()}-learned" if weight is None else f"{record.name.lower()}-{weight:g}"
-    label = f"{label}, {'learned weight' if weight is None else f'weight {weight:g}'}"
-    colour = None if record.is_ours else record.colour
-    return name, Arm(label=label, train=replace(train, fixed_weight=weight), colour=colour)
+def feedback_arms(train: TrainConfig, *feedback: tuple[str, float | None]) -> dict[str, Arm]:
+    """Return an arm without feedback, and one for each operator and fixed weight; None is the learned weight."""
+    return dict([_named_arm(train, "none", None), *(_named_arm(train, *pair) for pair in feedback)])
 
 
 def operator_arms(train: TrainConfig, weight: float | None = None) -> dict[str, Arm]:
     """Return an arm for every operator of the package, each with the learned weight or with a fixed one."""
     from arcmask.feedback import OPERATORS
 
-    names = [name for name, record in OPERATORS.items() if record.is_ours]
-    return dict(named_arm(train, name, None if name == "none" else weight) for name in names)
+    names = [name for name, record in OPERATORS.items() if record.is_ours and name != "none"]
+    return feedback_arms(train, *((name, weight) for name in names))
+
+
+def karcher_arms(train: TrainConfig) -> dict[str, Arm]:
+    """Return the learned spherical arm with 1, 3 and 5 Karcher steps."""
+    labels = {1: "1 Karcher step", 3: "3 Karcher steps", 5: "5 Karcher steps"}
+    return {f"karcher-{count}": _spherical_arm(train, label, karcher_steps=count) for count, label in labels.items()}
+
+
+def top_k_arms(train: TrainConfig) -> dict[str, Arm]:
+    """Return the learned spherical arm with 1, 3 and 5 candidates."""
+    return {f"top-{count}": _spherical_arm(train, f"top {count}", top_k=count) for count in (1, 3, 5)}
 
 
 def add_operators(plan: Plan, operators: Sequence[str]) -> Plan:
-    """Add an arm for each operator, trained as the plan's last arm is."""
+    """Add an arm for each operator (a name, or FILE.py:FUNCTION), trained as the plan's last arm is.
+
+    >>> from arcmask.recipes import add_operators, find_experiment
+    >>> list(add_operators(find_experiment("quickstart"), ["renormalized"]).arms)[-1]
+    'renormalized-learned'
+    """
     train = list(plan.arms.values())[-1].train
-    arms = dict(named_arm(train, operator, train.fixed_weight) for operator in operators)
+    arms = dict(_named_arm(train, operator, train.fixed_weight) for operator in operators)
     return replace(plan, arms=plan.arms | arms)
 
 
-def weight_arms(train: TrainConfig, operators: Iterable[str], weights: Sequence[float]) -> dict[str, Arm]:
-    """Return an arm without feedback, and one for each operator and fixed weight."""
-    arms = [named_arm(train, operator, weight) for operator in operators for weight in weights]
-    return dict([named_arm(train, "none"), *arms])
+def _named_arm(train: TrainConfig, operator: str, weight: float | None) -> tuple[str, Arm]:
+    """Return an arm and its name: OPERATOR-learned, OPERATOR-WEIGHT for a fixed weight, or none."""
+    from arcmask.feedback import find_operator
+
+    record = find_operator(operator)
+    if operator == "none":
+        return operator, Arm(label=record.label, train=replace(train, operator=operator))
+    name, label = ("learned", "learned weight") if weight is None else (f"{weight:g}", f"weight {weight:g}")
+    return f"{record.name.lower()}-{name}", Arm(
+        label=f"{record.label}, {label}",
+        train=replace(train, operator=operator, fixed_weight=weight),
+        colour=None if record.is_ours else record.colour,
+    )
 
 
-def karcher_arms(train: TrainConfig, counts: Iterable[int]) -> dict[str, Arm]:
-    """Return the learned spherical arm for each number of Karcher steps."""
-    return {
-        f"karcher-{count}": Arm(
-            label=f"{count} Karcher step{'s' if count > 1 else ''}",
-            train=replace(train, operator="spherical", karcher_steps=count),
-        )
-        for count in counts
-    }
-
-
-def top_k_arms(train: TrainConfig, counts: Iterable[int]) -> dict[str, Arm]:
-    """Return the learned spherical arm for each number of candidates."""
-    return {
-        f"top-{count}": Arm(label=f"top {count}", train=replace(train, operator="spherical", top_k=count))
-        for count in counts
-    }
+def _spherical_arm(train: TrainConfig, label: str, **settings: Any) -> Arm:
+    return Arm(label=label, train=replace(train, operator="spherical", **settings))

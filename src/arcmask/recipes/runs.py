@@ -1,4 +1,4 @@
-"""Named training runs, as plain Python: each is a function that builds its settings."""
+"""Training runs by name: each function builds the settings of one."""
 
 from dataclasses import dataclass
 
@@ -8,19 +8,19 @@ from arcmask.settings.train import TrainConfig
 
 @dataclass(frozen=True)
 class Recipe:
-    """What to train, and the data it needs; data that is not there yet is prepared first."""
+    """The settings of a training run, and how its data are prepared if the folder does not exist yet."""
 
     train: TrainConfig
     prepare: PrepareConfig
 
 
 def sotu_data() -> PrepareConfig:
-    """The State of the Union addresses in 27 symbols, every twentieth held out."""
+    """Return how to prepare the State of the Union addresses in 27 symbols; every twentieth is held out."""
     return PrepareConfig(corpus="sotu", out="data/sotu-text8-128", tokenizer="text8", length=128)
 
 
 def sotu_tiny_base() -> Recipe:
-    """A small character model from scratch, without feedback."""
+    """Train a small character model from scratch, without feedback."""
     train = TrainConfig(
         data=sotu_data().out,
         init="new:tiny",
@@ -42,7 +42,10 @@ def sotu_tiny_base() -> Recipe:
 
 
 def sotu_tiny(operator: str) -> Recipe:
-    """Continued training of that base with feedback; the centre is set for 27 symbols, of at most 3.3 nats."""
+    """Continue the training of `sotu-tiny` with feedback.
+
+    The entropy of 27 symbols is at most 3.3 nats, so the centre is -1.5 in place of -4.
+    """
     train = TrainConfig(
         data=sotu_data().out,
         init="sotu-tiny",
@@ -64,7 +67,7 @@ def sotu_tiny(operator: str) -> Recipe:
 
 
 def owt_continue(operator: str) -> Recipe:
-    """The paper's continued pre-training of the released 169M model: 7,000 steps of 512 rows of 1,024 tokens."""
+    """Continue the pre-training of the released 169M model as in the paper: 7,000 steps of 512 rows of 1,024 tokens."""
     prepare = PrepareConfig(
         corpus="hub:Skylion007/openwebtext", out="data/owt-gpt2-1024", tokenizer="gpt2", length=1024
     )

@@ -1,11 +1,11 @@
-"""The plan of an experiment: arms x seeds x budgets.
+"""The plan of an experiment (arms x seeds x budgets), and the settings of `arcmask reproduce`.
 
 Each pair of arm and seed is trained once, then sampled and scored at every budget. A seed fixes training and
 generation. All arms of a seed share data order, times, masks, gates and sampling draws, so differences are paired.
 """
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -90,51 +90,30 @@ class Plan:
 
     def sample(self, checkpoint: Path, seed: int, budget: int, out: Path) -> SampleConfig:
         """Return the settings of one cell's samples, with the feedback that the checkpoint was trained with."""
-        generation = self.generation
-        return SampleConfig(
-            checkpoint=str(checkpoint),
-            num=generation.samples,
-            length=generation.length,
-            steps=budget,
-            rule=generation.rule,
-            top_p=generation.top_p,
-            drop_crossing=generation.drop_crossing,
-            seed=seed,
-            batch_size=generation.batch_size,
-            out=str(out),
-        )
+        names = ("length", "rule", "top_p", "drop_crossing", "batch_size")
+        shared: dict[str, Any] = {name: getattr(self.generation, name) for name in names}
+        num = self.generation.samples
+        return SampleConfig(checkpoint=str(checkpoint), num=num, steps=budget, seed=seed, out=str(out), **shared)
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as plain data. The report reads it, and a resumed run must match it."""
-        generation = self.generation
+        generation = asdict(self.generation)
+        del generation["batch_size"]  # it does not change the samples
+        sampling = {name: generation.pop(name) for name in ("rule", "top_p", "drop_crossing")}
+        names = ("recipe", "title", "protocol", "baseline", "base", "data", "likelihood_rows", "read_at")
         return {
-            "recipe": self.recipe,
-            "title": self.title,
-            "protocol": self.protocol,
+            **{name: getattr(self, name) for name in names},
             "arms": {name: self._arm_to_json(name) for name in self.arms},
-            "baseline": self.baseline,
             "seeds": list(self.seeds),
             "budgets": list(self.budgets),
-            "samples": generation.samples,
-            "length": generation.length,
-            "sampling": {
-                "rule": generation.rule,
-                "top_p": generation.top_p,
-                "drop_crossing": generation.drop_crossing,
-            },
-            "base": self.base,
-            "data": self.data,
-            "evaluator": generation.evaluator,
-            "start": generation.start,
-            "features": generation.features,
-            "likelihood_rows": self.likelihood_rows,
-            "read_at": self.read_at,
+            "sampling": sampling,
+            **generation,
         }
 
     def _arm_to_json(self, name: str) -> dict[str, Any]:
         arm = self.arms[name]
         train = arm.train.to_dict()
-        del train["seed"]  # the plan's
+        del train["seed"]  # the plan sets it
         colour = {} if arm.colour is None else {"colour": arm.colour}
         return {"label": arm.label, "train": train, "baseline": name == self.baseline, **colour}
 
@@ -175,25 +154,32 @@ class Changes:
         """Return the plan with these changes. Operators are added by `recipes.add_operators`."""
         for name in self.arms or ():
             check_choice("arm", name, plan.arms)
-        arms = {name: arm for name, arm in plan.arms.items() if not self.arms or name in self.arms}
-        training: dict[str, Any] = {"steps": self.steps, "init": self.base, "data": self.data}
-        training |= {"batch_size": self.batch_size, "micro_batch": self.batch_size}
-        training = {key: value for key, value in training.items() if value is not None}
-        arms = {name: replace(arm, train=replace(arm.train, **training)) for name, arm in arms.items()}
-        generation = {key: getattr(self, key) for key in ("samples", "length", "evaluator", "features")}
-        generation = {key: None if value == "none" else value for key, value in generation.items() if value is not None}
+        training = self._changes(steps="steps", init="base", data="data")
+        training |= self._changes(batch_size="batch_size", micro_batch="batch_size")
+        generation = self._changes(samples="samples", length="length", evaluator="evaluator", features="features")
+        generation = {name: None if value == "none" else value for name, value in generation.items()}
+        arms = {
+            name: replace(arm, train=replace(arm.train, **training))
+            for name, arm in plan.arms.items()
+            if not self.arms or name in self.arms
+        }
         return replace(
             plan,
             # With another model, evaluator or length the paper's values are not comparable.
             protocol=None if training or generation else plan.protocol,
             arms=arms,
             baseline=plan.baseline if plan.baseline in arms else next(iter(arms)),
-            seeds=plan.seeds if self.seeds is None else self.seeds,
-            budgets=plan.budgets if self.budgets is None else self.budgets,
+            seeds=plan.seeds if self.seeds is None else tuple(self.seeds),
+            budgets=plan.budgets if self.budgets is None else tuple(self.budgets),
             prepare=plan.prepare if self.data is None else None,
             generation=replace(plan.generation, **generation),
             parameters=plan.parameters if self.base is None else None,
         )
+
+    def _changes(self, **names: str) -> dict[str, Any]:
+        """Return the changes that are not None. An argument maps the plan's name of a setting to its name here."""
+        values = {name: getattr(self, change) for name, change in names.items()}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,99 @@
+"""Experiments that run on a laptop: the shipped character model, the State of the Union addresses, a small evaluator.
+
+On two processor cores `quickstart` takes about ten minutes and `quickstart-long` an hour and a half.
+"""
+
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+from arcmask.recipes.arms import feedback_arms, karcher_arms, operator_arms, top_k_arms
+from arcmask.recipes.runs import sotu_data, sotu_tiny
+from arcmask.settings.experiment import Arm, Generation, Plan
+
+WEIGHT = 0.3
+# Batches are half as large as in the training of the base, which gives twice the steps at the same cost.
+_SHORT = replace(
+    sotu_tiny("spherical").train,
+    steps=48,
+    batch_size=16,
+    micro_batch=16,
+    warm_up=8,
+    curve="cosine",
+    save_every=48,
+    keep=1,
+    validate_every=0,
+    validation_rows=0,
+)
+_LONG = replace(_SHORT, steps=160, warm_up=16, save_every=160)
+_GENERATION = Generation(samples=8, length=128, batch_size=8, evaluator="smollm2-135m")
+
+
+def _plan(recipe: str, title: str, arms: dict[str, Arm], **settings: Any) -> Plan:
+    """Build a plan of three seeds and three budgets, unless a setting replaces them."""
+    defaults: dict[str, Any] = {"baseline": next(iter(arms)), "seeds": (1, 2, 3), "budgets": (16, 32, 64)}
+    return Plan(recipe=recipe, title=title, arms=arms, prepare=sotu_data(), **(defaults | settings))
+
+
+def _ablation(recipe: str, title: str, arms: dict[str, Arm], baseline: str = "none") -> Plan:
+    """Build a plan of two budgets, with more samples and held-out rows than the quickstart."""
+    generation = replace(_GENERATION, samples=32, batch_size=32)
+    return _plan(recipe, title, arms, baseline=baseline, budgets=(32, 64), generation=generation, likelihood_rows=512)
+
+
+def quickstart() -> Plan:
+    """Compare four arms over three seeds in about ten minutes. The confidence intervals are wide."""
+    arms = feedback_arms(_SHORT, ("linear", WEIGHT), ("spherical", WEIGHT), ("spherical", None))
+    title = "Quickstart: feedback in a small character model"
+    return _plan("quickstart", title, arms, generation=_GENERATION, likelihood_rows=128)
+
+
+def quickstart_long() -> Plan:
+    """Compare five arms over five seeds, with more training, more samples and MAUVE."""
+    pairs = [("linear", WEIGHT), ("spherical", WEIGHT), ("linear", None), ("spherical", None)]
+    return _plan(
+        "quickstart-long",
+        "Quickstart, long: feedback in a small character model",
+        feedback_arms(_LONG, *pairs),
+        seeds=(1, 2, 3, 4, 5),
+        generation=replace(_GENERATION, samples=48, batch_size=32, features="smollm2-135m"),
+        likelihood_rows=512,
+    )
+
+
+def quickstart_karcher() -> Plan:
+    """Compare 1, 3 and 5 Karcher steps."""
+    return _ablation("quickstart-karcher", "Karcher steps", karcher_arms(_LONG), "karcher-3")
+
+
+def quickstart_topk() -> Plan:
+    """Compare 1, 3 and 5 candidates."""
+    return _ablation("quickstart-topk", "Candidates", top_k_arms(_LONG), "top-3")
+
+
+def quickstart_regimes() -> Plan:
+    """Record the learned weight and the angle over training."""
+    arms = feedback_arms(_LONG, ("linear", None), ("spherical", None))
+    return _ablation("quickstart-regimes", "Feedback regimes", arms)
+
+
+def quickstart_weights() -> Plan:
+    """Compare fixed weights from 0.1 to 0.5 for the linear and the spherical operator."""
+    pairs = product(("linear", "spherical"), (0.1, 0.3, 0.5))
+    return _ablation("quickstart-weights", "Fixed weights", feedback_arms(_LONG, *pairs))
+
+
+def quickstart_operators() -> Plan:
+    """Compare all operators, which differ in norm, mean and path."""
+    return _ablation("quickstart-operators", "Operators", operator_arms(_LONG, WEIGHT))
+
+
+QUICKSTART = (
+    quickstart,
+    quickstart_karcher,
+    quickstart_long,
+    quickstart_operators,
+    quickstart_regimes,
+    quickstart_topk,
+    quickstart_weights,
+)
