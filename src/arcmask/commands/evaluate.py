@@ -36,26 +36,26 @@ def _print(result: dict[str, Any]) -> None:
         _show(f"{source}: {one['count']} samples", table)
     if len(result["sets"]) > 1:
         table = _table("score", "mean", "95 % interval", "standard deviation")
-        for name, found in result["over_sets"].items():
-            mean, half, std = found["mean"], found["half_width"], found["std"]
+        for name, summary in result["over_sets"].items():
+            mean, half, std = summary["mean"], summary["half_width"], summary["std"]
             interval = "" if half is None else f"{_short(mean - half)} to {_short(mean + half)}"
             table.add_row(name, _short(mean), interval, _short(std))
-        _show(f"over the {len(result['sets'])} sets, if they are seeds of one thing", table)
+        _show(f"over the {len(result['sets'])} sets, taken as seeds of one arm", table)
     if "likelihood" in result:
-        table = _table("likelihood", "perplexity", "nats a token", "of")
+        table = _table("likelihood", "perplexity", "nats per token ± standard error", "rows")
         for kind in [kind for kind in ("plain", "two_pass") if kind in result["likelihood"]]:
             bound = result["likelihood"][kind]
             error = "" if bound["standard_error"] is None else f" ± {_short(bound['standard_error'])}"
-            words = f"{bound['rows']} rows, {bound['tokens']} tokens; {_short(bound['bits_per_byte'])} bits a byte"
-            table.add_row(kind, _short(bound["perplexity"]), f"{bound['nats']:.4f}{error}", words)
+            rows = f"{bound['rows']} rows, {bound['tokens']} tokens; {_short(bound['bits_per_byte'])} bits per byte"
+            table.add_row(kind, _short(bound["perplexity"]), f"{bound['nats']:.4f}{error}", rows)
         _show(f"{result['likelihood']['checkpoint']} on {bound['data']} ({bound['split']})", table)
 
 
 def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for place, name in enumerate(columns):
-        numbers = place in (1, 2)
-        table.add_column(name, justify="right" if numbers else "left", no_wrap=place < 3, overflow="fold")
+    for index, name in enumerate(columns):
+        numbers = index in (1, 2)
+        table.add_column(name, justify="right" if numbers else "left", no_wrap=index < 3, overflow="fold")
     return table
 
 
@@ -71,9 +71,9 @@ def _short(value: float | None) -> str:
 
 
 def _depends(score: dict[str, Any]) -> str:
-    """The few words of a score's settings that a table has room for; the file has all of them."""
+    """Return the settings of a score that fit in a table; the file has all of them."""
     if "evaluator" in score:
-        return f"{score['evaluator']}, {score['tokens']} tokens; {_short(score['bits_per_byte'])} bits a byte"
+        return f"{score['evaluator']}, {score['tokens']} tokens; {_short(score['bits_per_byte'])} bits per byte"
     if "features" in score:
         return f"{score['features']}, {score['references']} references, {len(score['kmeans_seeds'])} seeds"
     if "reference" in score:

@@ -3,8 +3,7 @@
 from arcmask.evaluation.evaluator import Evaluator
 from arcmask.evaluation.held_out import likelihood
 from arcmask.evaluation.opening import open_evaluator
-from arcmask.evaluation.scores import evaluate_set
-from arcmask.evaluation.sets import evaluate, over_sets
+from arcmask.evaluation.sets import evaluate, evaluate_set, over_sets
 from arcmask.evaluation.statistics import (
     PairedDifference,
     Summary,

@@ -1,7 +1,7 @@
-"""What was computed for a text is kept: a small database for each (evaluator, settings), keyed by the text's hash.
+"""A cache of what was computed for texts: one small database per evaluator and settings, keyed by the text's hash.
 
-Knows keys and bytes, not what they mean. Several processes may read and write at once; a kill loses at most the batch
-at hand. Under torchrun each process computes its share of the texts, and the first one gathers.
+Several processes may read and write at once. A kill loses at most the current batch. Under torchrun each process
+computes its share of the texts, and the first one collects the results.
 """
 
 import os
@@ -17,30 +17,32 @@ from arcmask.errors import ArcmaskError
 from arcmask.files import json_bytes, sha256
 from arcmask.progress import Progress
 
-Batch = list[tuple[int, bytes]]  # place of a text and what was computed for it
-_SECONDS_FOR_A_LOCK = 120.0
-_KEYS_AT_A_TIME = 500
+Batch = list[tuple[int, bytes]]  # the index of a text, and what was computed for it
+Compute = Callable[[list[str]], Iterator[Batch]]
+_LOCK_SECONDS = 120.0
+_KEYS_PER_QUERY = 500
 
 
 @dataclass(frozen=True)
 class Share:
-    """Which of several processes this is. A text belongs to one of them, by its hash."""
+    """The position of this process among several. Each text belongs to one of them, by its hash."""
 
     rank: int = 0
     world: int = 1
-    patience: float = 120.0  # seconds without news after which a process that others wait for is given up
+    patience: float = 120.0  # seconds without a new result after which the first process does the others' work
 
     @classmethod
     def of_this_process(cls) -> "Share":
-        """As torchrun says."""
+        """Read the position that torchrun sets."""
         return cls(rank=int(os.environ.get("RANK", 0)), world=int(os.environ.get("WORLD_SIZE", 1)))
 
     def owns(self, key: str) -> bool:
+        """Return whether the text with this hash belongs to this process."""
         return int(key[:8], 16) % self.world == self.rank
 
 
 class Cache:
-    """Values by key, of one identity: what all of them depend on. Without a folder, in memory."""
+    """Values by key, for one identity: everything that the values depend on. Without a folder they stay in memory."""
 
     def __init__(self, folder: Path | None, kind: str, identity: dict[str, Any]) -> None:
         self.path: Path | None = None
@@ -53,20 +55,20 @@ class Cache:
                 database.execute("INSERT OR IGNORE INTO identity VALUES (?)", (json_bytes(identity),))
 
     def get(self, keys: Iterable[str]) -> dict[str, bytes]:
-        """Those of the keys that are there."""
-        wanted = list(keys)
+        """Return the values of those keys that the cache has."""
+        keys = list(keys)
         if self.path is None:
-            return {key: self._memory[key] for key in wanted if key in self._memory}
-        found: dict[str, bytes] = {}
+            return {key: self._memory[key] for key in keys if key in self._memory}
+        values: dict[str, bytes] = {}
         with self._open() as database:
-            for start in range(0, len(wanted), _KEYS_AT_A_TIME):
-                part = wanted[start : start + _KEYS_AT_A_TIME]
-                places = ",".join("?" * len(part))
-                found.update(database.execute(f"SELECT key, value FROM found WHERE key IN ({places})", part))
-        return found
+            for start in range(0, len(keys), _KEYS_PER_QUERY):
+                part = keys[start : start + _KEYS_PER_QUERY]
+                marks = ",".join("?" * len(part))
+                values.update(database.execute(f"SELECT key, value FROM found WHERE key IN ({marks})", part))
+        return values
 
     def add(self, values: dict[str, bytes]) -> None:
-        """All at once, or none."""
+        """Store all values, or none."""
         if self.path is None:
             self._memory.update(values)
             return
@@ -78,7 +80,7 @@ class Cache:
         assert self.path is not None
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with closing(sqlite3.connect(self.path, timeout=_SECONDS_FOR_A_LOCK)) as database, database:
+            with closing(sqlite3.connect(self.path, timeout=_LOCK_SECONDS)) as database, database:
                 yield database
         except (sqlite3.Error, OSError) as error:
             raise ArcmaskError(
@@ -87,49 +89,40 @@ class Cache:
 
 
 def through_cache(
-    cache: Cache,
-    texts: Sequence[str],
-    compute: Callable[[list[str]], Iterator[Batch]],
-    *,
-    share: Share,
-    what: str,
+    cache: Cache, texts: Sequence[str], compute: Compute, *, share: Share, what: str
 ) -> list[bytes] | None:
-    """What belongs to each text, computed for those that have nothing yet. None for all processes but the first."""
-    by_key = {sha256(text.encode("utf-8", "surrogatepass")): text for text in texts}
+    """Return the value of each text and compute the missing ones. None in all processes but the first."""
+    keys = [sha256(text.encode("utf-8", "surrogatepass")) for text in texts]
+    by_key = dict(zip(keys, texts, strict=True))
     missing = by_key.keys() - cache.get(by_key).keys()
-    _fill(cache, [key for key in by_key if key in missing and share.owns(key)], by_key, compute, what)
+    _fill(cache, {key: text for key, text in by_key.items() if key in missing and share.owns(key)}, compute, what)
     if share.rank != 0:
         return None
     if share.world > 1:
         left = _await_others(cache, list(by_key), share.patience)
-        _fill(cache, left, by_key, compute, what)
-    found = cache.get(by_key)
-    return [found[sha256(text.encode("utf-8", "surrogatepass"))] for text in texts]
+        _fill(cache, {key: by_key[key] for key in left}, compute, what)
+    values = cache.get(by_key)
+    return [values[key] for key in keys]
 
 
-def _fill(
-    cache: Cache,
-    keys: list[str],
-    by_key: dict[str, str],
-    compute: Callable[[list[str]], Iterator[Batch]],
-    what: str,
-) -> None:
-    if not keys:
+def _fill(cache: Cache, texts: dict[str, str], compute: Compute, what: str) -> None:
+    """Compute the values of texts (by key) and store them batch by batch."""
+    if not texts:
         return
+    keys = list(texts)
     with Progress(what, unit="texts", total=len(keys)) as progress:
-        for batch in compute([by_key[key] for key in keys]):
-            cache.add({keys[place]: value for place, value in batch})
+        for batch in compute(list(texts.values())):
+            cache.add({keys[index]: value for index, value in batch})
             progress.advance(len(batch))
 
 
 def _await_others(cache: Cache, keys: list[str], patience: float) -> list[str]:
-    """Wait while the other processes still bring something; what they leave is for this one."""
-    left, heard = keys, time.monotonic()
-    while left and time.monotonic() - heard < patience:
-        found = cache.get(left)
-        if found:
-            heard = time.monotonic()
-            left = [key for key in left if key not in found]
-        elif left:
+    """Wait while the other processes add values. Return the keys that they leave for this process."""
+    left, last_news = keys, time.monotonic()
+    while left and time.monotonic() - last_news < patience:
+        if values := cache.get(left):
+            last_news = time.monotonic()
+            left = [key for key in left if key not in values]
+        else:
             time.sleep(min(0.2, patience))
     return left

@@ -1,8 +1,8 @@
 """A causal LM that scores text: its weights, its tokenizer, and how a text becomes its tokens.
 
-Knows transformers' causal LMs; knows nothing of scores. Hidden states and logits are apart where the model allows it,
-so that logits exist for a few rows at a time. Texts in a batch are padded on the right: in a causal model, which is
-checked, nothing to the right of a token has a say in it, so that no mask is needed.
+Hidden states and logits are separate where the model allows it, so that logits exist for a few rows at a time. Texts in
+a batch are padded on the right. That needs no attention mask: in a causal model (which is checked) later tokens do not
+affect earlier ones.
 
 Shapes: B texts, L tokens, H hidden width, V vocabulary.
 """
@@ -18,14 +18,13 @@ from torch.nn import functional
 from arcmask.model import autocast
 from arcmask.settings import Precision
 
-END = "<|endoftext|>"  # how end-of-text is written in samples, whoever's token it is
-# Logits that exist at a time.
-CHUNK = 1 << 24
+END = "<|endoftext|>"  # how samples write end-of-text, whatever the evaluator calls it
+CHUNK = 1 << 24  # logits that exist at a time
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Evaluator:
-    """`open_evaluator` makes one. `start_id` goes before a text; `end_id` is what `<|endoftext|>` in a text becomes."""
+    """A causal LM, as `open_evaluator` returns it. `start_id` precedes a text, `end_id` stands for `<|endoftext|>`."""
 
     name: str
     sha256: str
@@ -35,70 +34,67 @@ class Evaluator:
     end_id: int | None
     max_length: int | None
     precision: Precision  # float32 or bfloat16
-    has_plain_head: bool  # whether logits are the output layer's product with the hidden states, and nothing more
+    has_plain_head: bool  # whether logits are the output layer applied to the hidden states, and nothing more
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What everything that it computes depends on."""
+        """Everything about the evaluator that its results depend on."""
         return {"evaluator": self.name, "evaluator_sha256": self.sha256, "precision": self.precision}
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """The tokens of each text. Of all special tokens only `<|endoftext|>` is read out of it."""
+        """Return the ids of each text. `<|endoftext|>` is the only special token that is read out of a text."""
         parts = [text.split(END) for text in texts]
-        flat = iter(self._encode_plain([part for split in parts for part in split]))
-        found = []
+        encoded = iter(self._encode_plain([part for split in parts for part in split]))
+        end = [] if self.end_id is None else [self.end_id]
+        rows = []
         for split in parts:
-            ids = next(flat)
+            ids = next(encoded)
             for _ in split[1:]:
-                ids = [*ids, *self._end, *next(flat)]
-            found.append(ids)
-        return found
-
-    @property
-    def _end(self) -> list[int]:
-        return [] if self.end_id is None else [self.end_id]
+                ids = [*ids, *end, *next(encoded)]
+            rows.append(ids)
+        return rows
 
     def _encode_plain(self, texts: list[str]) -> list[list[int]]:
         if self.tokenizer.is_fast:
             backend = self.tokenizer.backend_tokenizer
             backend.encode_special_tokens = True
-            return [found.ids for found in backend.encode_batch_fast(texts, add_special_tokens=False)]
+            return [encoding.ids for encoding in backend.encode_batch_fast(texts, add_special_tokens=False)]
         settings = {"add_special_tokens": False, "split_special_tokens": True}
         return [self.tokenizer.encode(text, **settings) for text in texts]
 
     def pad(self, rows: Sequence[Sequence[int]]) -> Tensor:
-        """Rows of tokens side by side, (B, L); what they are padded with has no say in anything."""
+        """Stack rows of ids into (B, L). The padding affects no result."""
         width = max(len(row) for row in rows)
         return torch.tensor([[*row, *[0] * (width - len(row))] for row in rows], device=self.model.device)
 
     @torch.inference_mode()
     def hidden(self, ids: Tensor) -> Tensor:
-        """(B, L) -> the last hidden states (B, L, H), as the output layer gets them."""
+        """Return the last hidden states, the input of the output layer: (B, L) -> (B, L, H)."""
         with autocast(self.precision, ids.device):
             return self.model.base_model(input_ids=ids, use_cache=False).last_hidden_state
 
     @torch.inference_mode()
-    def losses(self, ids: Tensor, wanted: Tensor) -> Tensor:
-        """Tokens (B, L) and which of them to predict (B, L), none in the first column -> nats of those (N,)."""
-        targets, wanted = ids[:, 1:][wanted[:, 1:]], wanted[:, 1:]
+    def losses(self, ids: Tensor, counted: Tensor) -> Tensor:
+        """Return the nats of the counted tokens: ids (B, L), counted (B, L) and False in the first column -> (N,)."""
+        targets, counted = ids[:, 1:][counted[:, 1:]], counted[:, 1:]
         if not self.has_plain_head:
             with autocast(self.precision, ids.device):
-                logits = self.model(input_ids=ids, use_cache=False).logits[:, :-1][wanted]
+                logits = self.model(input_ids=ids, use_cache=False).logits[:, :-1][counted]
             return functional.cross_entropy(logits.float(), targets, reduction="none")
-        rows = self.hidden(ids)[:, :-1][wanted]
+        rows = self.hidden(ids)[:, :-1][counted]
         head = self.model.get_output_embeddings()
         height = max(1, CHUNK // head.weight.shape[0])
-        found = []
+        losses = [rows.new_zeros(0, dtype=torch.float32)]
         for start in range(0, len(rows), height):
             part = slice(start, start + height)
             with autocast(self.precision, ids.device):
                 logits = head(rows[part])
-            found.append(functional.cross_entropy(logits.float(), targets[part], reduction="none"))
-        return torch.cat(found) if found else rows.new_zeros(0)
+            losses.append(functional.cross_entropy(logits.float(), targets[part], reduction="none"))
+        return torch.cat(losses)
 
     def rows_at_a_time(self, width: int, batch_tokens: int | None) -> int:
-        """How many rows of that width make a batch."""
-        if batch_tokens is None:  # on a processor, larger ones no longer fit its cache and are slower
+        """Return how many rows of a width make a batch."""
+        if batch_tokens is None:  # on a CPU, larger batches no longer fit its cache and are slower
             batch_tokens = 1024 if self.model.device.type == "cpu" else 16384
         if not self.has_plain_head:  # all logits of a batch exist at once
             batch_tokens = min(batch_tokens, 4 * CHUNK // self.model.get_input_embeddings().weight.shape[0])
@@ -106,8 +102,8 @@ class Evaluator:
 
 
 def in_batches(evaluator: Evaluator, lengths: Sequence[int], batch_tokens: int | None) -> Iterator[list[int]]:
-    """Places of rows, batch by batch: rows of like length together, the longest first."""
-    order = sorted(range(len(lengths)), key=lambda place: -lengths[place])
+    """Yield the indices of rows in batches: rows of similar length together, the longest first."""
+    order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     start = 0
     while start < len(order):
         count = evaluator.rows_at_a_time(max(1, lengths[order[start]]), batch_tokens)

@@ -1,6 +1,6 @@
-"""The likelihood of held-out rows under a denoiser: the bound of `objective`, with one pass and with two.
+"""The likelihood of held-out rows under a denoiser: the bound of `arcmask.objective`, with one pass and with two.
 
-Knows prepared folders and denoisers; the bound itself lives in `arcmask.objective`. Both kinds see the same noise.
+Both see the same noise.
 """
 
 import math
@@ -26,34 +26,36 @@ def likelihood(
     batch_size: int = 16,
     split: str = "validation",
 ) -> dict[str, Any]:
-    """`plain`, and `two_pass` if the denoiser has feedback: nats a token, perplexity and bits per byte, on `rows` rows.
+    """Return the bound on a prepared folder that fits the model: nats per token, perplexity and bits per byte.
 
-    The rows are spread evenly over the split (by default all of them). Any prepared folder will do that fits the model.
+    The keys are `plain` and, if the denoiser has feedback, `two_pass`. The rows (default: all) are spread evenly over
+    the split.
     """
     if rows is not None and rows < 1:
         raise ArcmaskError(f"rows is {rows}, but must be 1 or more")
     corpus = open_prepared(data, split)
     corpus.check_fits(vocab_size=denoiser.table.shape[0], mask_id=denoiser.mask_id, max_length=denoiser.max_length)
     count = len(corpus) if rows is None else min(rows, len(corpus))
-    chosen = np.arange(count, dtype=np.int64) * len(corpus) // count
+    numbers = np.arange(count, dtype=np.int64) * len(corpus) // count
     feedback = getattr(denoiser, "feedback", None)
-    feeds = feedback is not None and feedback.operator != "none"
+    operators: dict[str, str | None] = {"plain": None}
+    if feedback is not None and feedback.operator != "none":
+        operators["two_pass"] = feedback.operator
     objective = TwoPass(denoiser, feedback)
-    found: dict[str, Any] = {}
-    for name, fed in (("plain", False), ("two_pass", True)):
-        if fed and not feeds:
-            continue
+    settings = {"data": data, "split": split, "tokenizer": corpus.index.tokenizer, "seed": seed}
+    records = {}
+    for name, operator in operators.items():
+        fed = operator is not None
         with Progress(f"likelihood, {name}", unit="rows", total=count) as progress:
-            bound = likelihood_bound(objective, _batches(corpus, chosen, batch_size, progress), feedback=fed, seed=seed)
-        settings = {"data": data, "split": split, "tokenizer": corpus.index.tokenizer, "seed": seed}
-        settings |= {"batch_size": batch_size, "feedback": getattr(feedback, "operator", None) if fed else None}
-        found[name] = _record(bound, corpus) | settings
-    return found
+            batches = _batches(corpus, numbers, batch_size, progress)
+            bound = likelihood_bound(objective, batches, feedback=fed, seed=seed)
+        records[name] = _record(bound, corpus) | settings | {"batch_size": batch_size, "feedback": operator}
+    return records
 
 
-def _batches(corpus: PreparedCorpus, chosen: Any, batch_size: int, progress: Progress) -> Iterator[Tensor]:
-    for start in range(0, len(chosen), batch_size):
-        batch = corpus.rows(chosen[start : start + batch_size])
+def _batches(corpus: PreparedCorpus, numbers: Any, batch_size: int, progress: Progress) -> Iterator[Tensor]:
+    for start in range(0, len(numbers), batch_size):
+        batch = corpus.rows(numbers[start : start + batch_size])
         yield batch
         progress.advance(len(batch))
 

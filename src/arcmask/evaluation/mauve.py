@@ -1,11 +1,12 @@
-"""MAUVE: how far samples and real text spread over the same clusters of a causal LM's features.
+"""MAUVE: how similarly samples and real text spread over clusters of a causal LM's features.
 
-The features are ours, computed in batches and kept; the score is mauve-text's. Its clustering starts from a seed that
-alone moves the score by as much as papers report gains, so that several seeds are run.
+The features are computed here, in batches and through the cache; mauve-text computes the score. The seed of its
+clustering alone moves the score by as much as papers report gains, so several seeds are run.
 """
 
 import math
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +19,13 @@ from arcmask.evaluation.cache import Batch, Cache, Share, through_cache
 from arcmask.evaluation.evaluator import Evaluator, in_batches
 from arcmask.settings.evaluate import PerplexitySettings
 
-LEAST = 20  # with fewer texts mauve-text has two clusters, which tell nothing
+LEAST = 20  # with fewer texts mauve-text makes two clusters, which say nothing
 INSTALL = "MAUVE needs mauve-text; pip install 'arcmask[eval]' brings it"
 
 
 def has_mauve() -> bool:
-    """Whether mauve-text is installed."""
-    try:
-        import mauve  # noqa: F401
-    except ImportError:
-        return False
-    return True
+    """Return whether mauve-text is installed."""
+    return find_spec("mauve") is not None
 
 
 def text_features(
@@ -40,27 +37,26 @@ def text_features(
     share: Share | None = None,
     batch_tokens: int | None = None,
 ) -> NDArray[np.float32] | None:
-    """The last hidden state of each text's last token within the context, (N, H), for texts that have a token."""
+    """Return the last hidden state of each text's last token within the context: (N, H).
+
+    Texts without a token have no features and are left out, as in mauve-text. None in all processes but the first.
+    """
     context = settings.fitted(evaluator.max_length).context
 
     def compute(missing: list[str]) -> Iterator[Batch]:
         rows = [ids[:context] for ids in evaluator.encode(missing)]
         for batch in in_batches(evaluator, [len(row) for row in rows], batch_tokens):
-            lengths = torch.tensor([len(rows[place]) for place in batch])
-            hidden = evaluator.hidden(evaluator.pad([rows[place] for place in batch]))
+            lengths = torch.tensor([len(rows[index]) for index in batch])
+            hidden = evaluator.hidden(evaluator.pad([rows[index] for index in batch]))
             last = hidden[torch.arange(len(batch)), lengths - 1].float().cpu().numpy()
-            yield [(place, last[row].tobytes()) for row, place in enumerate(batch)]
+            yield [(index, last[row].tobytes()) for row, index in enumerate(batch)]
 
-    kept = Cache(cache, "features", evaluator.identity | {"context": context})
-    found = through_cache(kept, with_tokens(evaluator, texts), compute, share=share or Share(), what="features")
-    if found is None:
+    store = Cache(cache, "features", evaluator.identity | {"context": context})
+    with_tokens = [text for text, ids in zip(texts, evaluator.encode(texts), strict=True) if ids]
+    values = through_cache(store, with_tokens, compute, share=share or Share(), what="features")
+    if values is None:
         return None
-    return np.array([np.frombuffer(value, dtype=np.float32) for value in found], dtype=np.float32)
-
-
-def with_tokens(evaluator: Evaluator, texts: Sequence[str]) -> list[str]:
-    """The texts that have at least one token; the others have no features (mauve-text leaves them out too)."""
-    return [text for text, ids in zip(texts, evaluator.encode(texts), strict=True) if ids]
+    return np.array([np.frombuffer(value, dtype=np.float32) for value in values], dtype=np.float32)
 
 
 def mauve_score(
@@ -70,7 +66,10 @@ def mauve_score(
     settings: PerplexitySettings,
     kmeans_seeds: Sequence[int],
 ) -> dict[str, Any]:
-    """The mean over the seeds of the clustering, and their spread; all other settings are mauve-text's."""
+    """Return the mean of MAUVE over seeds of the clustering, and its spread; features are (N, H).
+
+    All other settings are the defaults of mauve-text.
+    """
     try:
         import mauve
     except ImportError as error:
@@ -80,17 +79,17 @@ def mauve_score(
             f"MAUVE needs {LEAST} texts on each side, but there are {len(samples)} samples and "
             f"{len(references)} reference texts"
         )
-    values = []
-    for seed in kmeans_seeds:
-        found = mauve.compute_mauve(p_features=references, q_features=samples, seed=seed, verbose=False)
-        values.append(float(found.mauve))
-    mean = math.fsum(values) / len(values)
+    results = [
+        mauve.compute_mauve(p_features=references, q_features=samples, seed=seed, verbose=False)
+        for seed in kmeans_seeds
+    ]
+    values = [float(result.mauve) for result in results]
     return {
-        "value": mean,
+        "value": math.fsum(values) / len(values),
         "interval": None,
         "std_over_seeds": float(np.std(values, ddof=1)) if len(values) > 1 else None,
         "kmeans_seeds": list(kmeans_seeds),
-        "buckets": int(found.num_buckets),
+        "buckets": int(results[-1].num_buckets),
         "features": evaluator.name,
         "features_sha256": evaluator.sha256,
         "precision": evaluator.precision,

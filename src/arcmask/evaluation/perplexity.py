@@ -1,15 +1,16 @@
-"""Generative perplexity: the nats that a causal LM needs for a text, and how many tokens, words and bytes that was.
+"""Generative perplexity: the nats that a causal LM needs for a text, and its tokens, words and bytes.
 
-A text's tokens follow one end-of-text token: its own, if it begins with one, or else one that is put before it. That
-token is given, not predicted. Counted are all others, except end-of-text ones after the first in the text. With start
-"none" nothing is put before a text, and its first token is given.
+A text follows one end-of-text token: its own if it begins with one, or else one that is put before it. That token is
+not predicted. All others are counted, except end-of-text tokens after the first in the text. With start "none" nothing
+is put before a text, and its first token is not predicted.
 
-A text longer than the context is read in windows, each a stride behind the one before. A token is predicted once, in
-the first window that holds it, with at least context - stride tokens before it if the text has so many.
+A text longer than the context is read in windows, each one stride after the last. A token is predicted once, in the
+first window that holds it.
 """
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,7 +26,7 @@ from arcmask.settings.evaluate import PerplexitySettings
 
 @dataclass(frozen=True)
 class TextLoss:
-    """One text: nats of its counted tokens, their number, and the words and bytes of text that they stand for."""
+    """The loss of one text: nats of its counted tokens, their number, and the words and bytes they stand for."""
 
     nats: float
     tokens: int
@@ -35,12 +36,15 @@ class TextLoss:
 
 @dataclass(frozen=True)
 class _Prepared:
-    """A text's tokens with what is put before them, which of them count, and the text that these stand for."""
+    """The tokens of a text with what precedes them, which of them count, and the text that these stand for."""
 
     ids: list[int]
     counted: list[bool]
     words: int
     bytes: int
+
+    def loss(self, nats: float) -> TextLoss:
+        return TextLoss(nats=nats, tokens=sum(self.counted), words=self.words, bytes=self.bytes)
 
 
 def text_losses(
@@ -52,22 +56,22 @@ def text_losses(
     share: Share | None = None,
     batch_tokens: int | None = None,
 ) -> list[TextLoss] | None:
-    """The loss of each text, each computed once ever. None for all processes of a share but the first."""
+    """Return the loss of each text; the cache keeps it. None in all processes of a share but the first."""
     fitted = settings.fitted(evaluator.max_length)
 
     def compute(missing: list[str]) -> Iterator[Batch]:
         for batch in _losses(evaluator, missing, fitted, batch_tokens):
-            yield [(place, json.dumps(asdict(loss)).encode()) for place, loss in batch]
+            yield [(index, json.dumps(asdict(loss)).encode()) for index, loss in batch]
 
-    kept = Cache(cache, "perplexity", evaluator.identity | asdict(fitted))
-    found = through_cache(kept, texts, compute, share=share or Share(), what="perplexity")
-    return None if found is None else [TextLoss(**json.loads(value)) for value in found]
+    store = Cache(cache, "perplexity", evaluator.identity | asdict(fitted))
+    values = through_cache(store, texts, compute, share=share or Share(), what="perplexity")
+    return None if values is None else [TextLoss(**json.loads(value)) for value in values]
 
 
 def perplexity_score(
     evaluator: Evaluator, losses: Sequence[TextLoss], settings: PerplexitySettings, seed: int
 ) -> dict[str, Any]:
-    """Over all texts: exp of all nats by all tokens, the same by words, and bits by bytes."""
+    """Return the perplexity over all texts, exp(nats / tokens), and the same per word and in bits per byte."""
     nats, tokens = [loss.nats for loss in losses], [loss.tokens for loss in losses]
     words, size = sum(loss.words for loss in losses), sum(loss.bytes for loss in losses)
     total, fitted = sum(nats), settings.fitted(evaluator.max_length)
@@ -95,26 +99,21 @@ def _exp(nats: float) -> float:
 
 def _prepare(evaluator: Evaluator, text: str, ids: list[int], settings: PerplexitySettings) -> _Prepared:
     start_id = evaluator.start_id if settings.start == "end-of-text" else None
-    plain = text
-    if start_id is not None and ids[:1] != [start_id]:
-        before = [start_id]
-    else:
-        before = []
-        if ids and ids[0] != evaluator.end_id:
-            # The first token is given, so what it stands for is not counted either.
-            given = evaluator.tokenizer.decode(ids[:1])
-            plain = text[len(given) if text.startswith(given) else 1 :]
-    seen, counted = False, [False] * len(before)
-    for token in ids:
-        counted.append(token != evaluator.end_id or not seen)
-        seen = seen or token == evaluator.end_id
-    counted[:1] = [False] * min(1, len(counted))  # nothing comes before it
-    words, size = len(plain.replace(END, " ").split()), len(plain.replace(END, "").encode("utf-8", "surrogatepass"))
+    before = [] if start_id is None or ids[:1] == [start_id] else [start_id]
+    if not before and ids and ids[0] != evaluator.end_id:
+        # The first token is not predicted, so its text is not counted either.
+        first = evaluator.tokenizer.decode(ids[:1])
+        text = text[len(first) if text.startswith(first) else 1 :]
+    ends = [index for index, token in enumerate(ids) if token == evaluator.end_id]
+    repeated = set(ends[1:])
+    counted = [False] * len(before) + [index not in repeated for index in range(len(ids))]
+    counted[:1] = [False] * len(counted[:1])  # nothing precedes it
+    words, size = len(text.replace(END, " ").split()), len(text.replace(END, "").encode("utf-8", "surrogatepass"))
     return _Prepared(ids=before + ids, counted=counted, words=words, bytes=size)
 
 
 def _windows(length: int, settings: PerplexitySettings) -> Iterator[tuple[int, int, int]]:
-    """Where each window of so many tokens begins and ends, and the first token in it that no other has predicted."""
+    """Yield the begin and end of each window over `length` tokens, and the first token that is new in it."""
     assert settings.stride is not None
     begin, fresh = 0, 1
     while fresh < length:
@@ -126,31 +125,22 @@ def _windows(length: int, settings: PerplexitySettings) -> Iterator[tuple[int, i
 def _losses(
     evaluator: Evaluator, texts: list[str], settings: PerplexitySettings, batch_tokens: int | None
 ) -> Iterator[list[tuple[int, TextLoss]]]:
-    """Batches of (place, loss), as they come; a text comes when all of its windows are done."""
-    prepared = [
-        _prepare(evaluator, text, ids, settings) for text, ids in zip(texts, evaluator.encode(texts), strict=True)
-    ]
-    windows = [(place, *w) for place, item in enumerate(prepared) for w in _windows(len(item.ids), settings)]
-    waiting = [0] * len(texts)
-    for place, *_ in windows:
-        waiting[place] += 1
+    """Yield batches of (index, loss); a text comes when all of its windows are done."""
+    encoded = zip(texts, evaluator.encode(texts), strict=True)
+    prepared = [_prepare(evaluator, text, ids, settings) for text, ids in encoded]
+    windows = [(index, *window) for index, item in enumerate(prepared) for window in _windows(len(item.ids), settings)]
+    waiting = Counter(index for index, *_ in windows)
     nats = [0.0] * len(texts)
-    done = [place for place, count in enumerate(waiting) if count == 0]
-    if done:
-        yield [(place, _finished(prepared[place], 0.0)) for place in done]
+    yield [(index, item.loss(0.0)) for index, item in enumerate(prepared) if index not in waiting]
     for batch in in_batches(evaluator, [end - begin for _, begin, end, _ in windows], batch_tokens):
         chosen = [windows[number] for number in batch]
-        rows = evaluator.pad([prepared[place].ids[begin:end] for place, begin, end, _ in chosen])
-        wanted = torch.zeros(rows.shape, dtype=torch.bool)
-        for row, (place, begin, end, fresh) in enumerate(chosen):
-            wanted[row, fresh - begin : end - begin] = torch.tensor(prepared[place].counted[fresh:end])
-        losses = evaluator.losses(rows, wanted.to(rows.device)).double().cpu()
-        for (place, *_), part in zip(chosen, losses.split(wanted.sum(1).tolist()), strict=True):
-            nats[place] += float(part.sum())
-            waiting[place] -= 1
-        done = [place for place in dict.fromkeys(place for place, *_ in chosen) if waiting[place] == 0]
-        yield [(place, _finished(prepared[place], nats[place])) for place in done]
-
-
-def _finished(item: _Prepared, nats: float) -> TextLoss:
-    return TextLoss(nats=nats, tokens=sum(item.counted), words=item.words, bytes=item.bytes)
+        rows = evaluator.pad([prepared[index].ids[begin:end] for index, begin, end, _ in chosen])
+        counted = torch.zeros(rows.shape, dtype=torch.bool)
+        for row, (index, begin, end, fresh) in enumerate(chosen):
+            counted[row, fresh - begin : end - begin] = torch.tensor(prepared[index].counted[fresh:end])
+        losses = evaluator.losses(rows, counted.to(rows.device)).double().cpu()
+        for (index, *_), part in zip(chosen, losses.split(counted.sum(1).tolist()), strict=True):
+            nats[index] += float(part.sum())
+            waiting[index] -= 1
+        done = dict.fromkeys(index for index, *_ in chosen if waiting[index] == 0)
+        yield [(index, prepared[index].loss(nats[index])) for index in done]

@@ -4,8 +4,9 @@ Under torchrun every process scores its share of the texts into the cache, and t
 Settings are checked before a model is loaded.
 """
 
+import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,21 +16,28 @@ from arcmask.data.index import INDEX
 from arcmask.downloads import cache_folder
 from arcmask.errors import ArcmaskError
 from arcmask.evaluation.cache import Share
+from arcmask.evaluation.counting import distinct_score, entropy_score, real_word_score, repetition_score
 from arcmask.evaluation.evaluator import Evaluator
 from arcmask.evaluation.held_out import likelihood
-from arcmask.evaluation.mauve import INSTALL, LEAST, has_mauve, text_features
+from arcmask.evaluation.mauve import INSTALL, LEAST, has_mauve, mauve_score, text_features
 from arcmask.evaluation.opening import open_evaluator
-from arcmask.evaluation.perplexity import text_losses
-from arcmask.evaluation.scores import evaluate_set
+from arcmask.evaluation.perplexity import perplexity_score, text_losses
 from arcmask.evaluation.statistics import summarize
-from arcmask.evaluation.texts import Reference, SampleSet, read_samples
+from arcmask.evaluation.texts import Reference, ReferenceWords, SampleSet, read_samples
 from arcmask.feedback import find_operator
+from arcmask.files import sha256
 from arcmask.model import Denoiser
-from arcmask.settings.evaluate import EvaluateConfig
+from arcmask.settings.evaluate import EvaluateConfig, PerplexitySettings
+
+_DEFAULT = PerplexitySettings()
+_OWN_TOKENS = "the samples' own"
 
 
 def evaluate(config: EvaluateConfig, load: Callable[[str], Denoiser]) -> dict[str, Any] | None:
-    """Score what the settings name; `load` opens the checkpoint. None for all processes but the first."""
+    """Score what the settings name. `load` opens the checkpoint. None in all processes but the first.
+
+    The keys are `sets` (the record of each set, as `evaluate_set` returns it), `over_sets` and `likelihood`.
+    """
     share = Share.of_this_process()
     out = Path(config.out)
     if out.is_dir() or not out.absolute().parent.is_dir():
@@ -38,13 +46,10 @@ def evaluate(config: EvaluateConfig, load: Callable[[str], Denoiser]) -> dict[st
         raise ArcmaskError(f"{config.data!r} is not a prepared corpus: it has no {INDEX}")
     if config.operator is not None:
         find_operator(config.operator)
-    result: dict[str, Any] = {"sets": {}, "over_sets": {}}
-    if config.samples:
-        sets = _evaluate_sets(config, share)
-        if share.rank == 0:
-            result = {"sets": sets, "over_sets": over_sets(list(sets.values()))}
+    sets = _evaluate_sets(config, share) if config.samples else {}
     if share.rank != 0:
         return None
+    result: dict[str, Any] = {"sets": sets, "over_sets": over_sets(list(sets.values()))}
     if config.checkpoint is not None and config.data is not None:
         bounds = likelihood(load(config.checkpoint), config.data, rows=config.rows, seed=config.seed)
         result["likelihood"] = {"checkpoint": config.checkpoint, **bounds}
@@ -60,104 +65,141 @@ def describe_evaluation(config: EvaluateConfig) -> str:
         model = "no evaluator" if config.evaluator == "none" else f"the evaluator {config.evaluator}"
         parts.append(f"score {len(texts)} different texts out of {len(sets)} sets with {model}")
     if config.checkpoint is not None:
-        parts.append(
-            f"compute the likelihood of {config.rows or 'all'} rows of {config.data} under {config.checkpoint}"
-        )
+        rows = config.rows or "all"
+        parts.append(f"compute the likelihood of {rows} rows of {config.data} under {config.checkpoint}")
     return f"would {' and '.join(parts)}, and write {config.out}"
 
 
 def over_sets(sets: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The mean of each score over the sets, with its spread and 95 % interval; sets are taken as seeds."""
-    found = {}
-    for name in dict.fromkeys(name for one in sets for name in one["scores"]):
-        values = [one["scores"][name]["value"] for one in sets if name in one["scores"]]
-        values = [value for value in values if value is not None]
-        if values:
-            found[name] = asdict(summarize(values))
-    return found
+    """Summarise each score over the sets, which are taken as seeds: mean, standard deviation, 95 % interval."""
+    values: dict[str, list[float]] = {}
+    for one in sets:
+        for name, score in one["scores"].items():
+            if score["value"] is not None:
+                values.setdefault(name, []).append(score["value"])
+    return {name: asdict(summarize(column)) for name, column in values.items()}
+
+
+def evaluate_set(
+    texts: Sequence[str],
+    *,
+    token_lists: Sequence[Sequence[int]] | None = None,
+    tokenizer: Tokenizer | str | None = None,
+    reference_words: ReferenceWords | None = None,
+    evaluator: Evaluator | None = None,
+    features: Evaluator | None = None,
+    mauve_reference: Sequence[str] | None = None,
+    perplexity: PerplexitySettings = _DEFAULT,
+    kmeans_seeds: Sequence[int] = (25, 26, 27),
+    seed: int = 0,
+    cache: Path | None = None,
+    batch_tokens: int | None = None,
+    source: str = "",
+) -> dict[str, Any]:
+    """Return the `count`, `source`, `sha256` and `scores` of a set. A score whose inputs are missing is left out.
+
+    Entropy counts `token_lists`, whose tokenizer is named by `tokenizer`; without them, the tokens that `tokenizer`
+    makes. Perplexity needs `evaluator`. MAUVE compares the samples with `mauve_reference` by the features of
+    `features`, or of the evaluator. The folder `cache` (default: the user's) keeps the evaluators' results.
+
+    >>> from arcmask.evaluation import evaluate_set
+    >>> evaluate_set(["a b a b", "one two"])["scores"]["distinct_1"]["value"]
+    0.75
+    """
+    if not texts:
+        raise ArcmaskError("there are no samples to score")
+    if token_lists is not None and len(token_lists) != len(texts):
+        raise ArcmaskError(f"there are {len(texts)} texts, but {len(token_lists)} lists of tokens")
+    options: dict[str, Any] = {"cache": cache_folder() if cache is None else cache, "batch_tokens": batch_tokens}
+    scores: dict[str, Any] = {}
+    if evaluator is not None:
+        losses = text_losses(evaluator, texts, perplexity, **options)
+        assert losses is not None
+        scores["generative_perplexity"] = perplexity_score(evaluator, losses, perplexity, seed)
+    name = tokenizer.name if isinstance(tokenizer, Tokenizer) else tokenizer
+    if token_lists is None and isinstance(tokenizer, Tokenizer):
+        token_lists = tokenizer.encode_batch(texts)
+    if token_lists is not None:
+        scores["entropy"] = entropy_score(token_lists, name or _OWN_TOKENS, seed)
+    for n in (1, 2, 3):
+        scores[f"distinct_{n}"] = distinct_score(texts, n, seed)
+    scores["repetition"] = repetition_score(texts, seed)
+    if reference_words is not None:
+        scores["real_word_rate"] = real_word_score(texts, reference_words, seed)
+    if mauve_reference is not None:
+        model = features or evaluator
+        if model is None:
+            raise ArcmaskError("MAUVE needs a causal LM for its features; give features or evaluator")
+        ours, real = (text_features(model, side, perplexity, **options) for side in (texts, mauve_reference))
+        assert ours is not None
+        assert real is not None
+        scores["mauve"] = mauve_score(ours, real, model, perplexity, kmeans_seeds)
+    digest = sha256(json.dumps(list(texts)).encode())
+    return {"count": len(texts), "source": source, "sha256": digest, "scores": scores}
 
 
 def _evaluate_sets(config: EvaluateConfig, share: Share) -> dict[str, dict[str, Any]]:
-    """The record of each set; nothing for all processes but the first."""
+    """Return the record of each set; nothing in all processes but the first."""
     reference = None if config.reference is None else Reference(config.reference)
     tokenizer = None if config.tokenizer is None else open_tokenizer(config.tokenizer)
     decoder = tokenizer or (None if reference is None else reference.tokenizer())
     skip = config.bad_lines == "skip"
     sets = [read_samples(source, skip_bad_lines=skip, tokenizer=decoder) for source in config.samples]
     references = _mauve_references(config, sets, reference)
-    tokenizers = [_counted_by(tokenizer, decoder, one) for one in sets]
-    precision = config.precision
-    evaluator = None if config.evaluator == "none" else open_evaluator(config.evaluator, precision=precision)
-    features: Evaluator | None = None
-    if references is not None:
-        same = config.features in ("evaluator", config.evaluator)
-        features = evaluator if same else open_evaluator(config.features, precision=precision)
-    settings, folder = config.perplexity, cache_folder()
-    # All sets at once: longer runs of texts of like length, and one wait for the other processes.
-    everything = [text for one in sets for text in one.texts]
-    options: dict[str, Any] = {"cache": folder, "share": share, "batch_tokens": config.batch_tokens}
+    tokenizers = [tokenizer or _default_tokenizer(decoder, one) for one in sets]
+    names = {config.evaluator, config.features if any(references) else "none"} - {"none", "evaluator"}
+    models = {name: open_evaluator(name, precision=config.precision) for name in sorted(names)}
+    evaluator = models.get(config.evaluator)
+    features = models.get(config.features, evaluator)
+    # All sets at once: larger batches of texts of similar length, and one wait for the other processes.
+    texts = [text for one in sets for text in one.texts]
+    real = [text for one in references for text in one or ()]
+    options: dict[str, Any] = {"cache": cache_folder(), "batch_tokens": config.batch_tokens}
     if evaluator is not None:
-        text_losses(evaluator, everything, settings, **options)
-    if features is not None and references is not None:
-        needed = [text for texts in references for text in texts or ()]
-        text_features(features, everything + needed, settings, **options)
+        text_losses(evaluator, texts, config.perplexity, share=share, **options)
+    if features is not None and real:
+        text_features(features, texts + real, config.perplexity, share=share, **options)
     if share.rank != 0:
         return {}
-    words = None if reference is None else reference.words()
-    found = {}
-    for one, texts, counted in zip(sets, references or [None] * len(sets), tokenizers, strict=True):
-        own = config.tokenizer is None and one.token_lists is not None
-        record = evaluate_set(
-            one.texts,
-            token_lists=one.token_lists if own else None,
-            tokenizer=counted,
-            reference_words=words,
-            evaluator=evaluator,
-            features=features,
-            mauve_reference=texts,
-            perplexity=settings,
-            kmeans_seeds=config.kmeans_seeds,
-            seed=config.seed,
-            cache=folder,
-            batch_tokens=config.batch_tokens,
-            source=one.source,
-        )
-        found[one.source] = record | ({"skipped": one.skipped} if one.skipped else {})
-    return found
+    options |= {"perplexity": config.perplexity, "kmeans_seeds": config.kmeans_seeds, "seed": config.seed}
+    options |= {"evaluator": evaluator, "features": features}
+    options["reference_words"] = None if reference is None else reference.words()
+    records = {}
+    for one, mauve_reference, counted in zip(sets, references, tokenizers, strict=True):
+        tokens = one.token_lists if tokenizer is None else None
+        inputs: dict[str, Any] = {"token_lists": tokens, "tokenizer": counted, "mauve_reference": mauve_reference}
+        record = evaluate_set(one.texts, source=one.source, **inputs, **options)
+        records[one.source] = record | ({"skipped": one.skipped} if one.skipped else {})
+    return records
 
 
-def _counted_by(asked: Tokenizer | None, decoder: Tokenizer | None, one: SampleSet) -> Tokenizer | str:
-    """What entropy counts: what was asked for; or the set's own tokens, by name if they are known; or a default."""
-    if asked is not None:
-        return asked
+def _default_tokenizer(decoder: Tokenizer | None, one: SampleSet) -> Tokenizer | str:
+    """Return the tokenizer of the entropy: the name of the set's own tokens if it has any, or a default."""
     if one.token_lists is None:
         return decoder or open_tokenizer("gpt2")
-    if decoder is not None and all(
-        decoder.decode(tokens) == text for tokens, text in zip(one.token_lists[:8], one.texts, strict=False)
-    ):
-        return decoder.name
-    return "the samples' own"
+    pairs = zip(one.token_lists[:8], one.texts, strict=False)
+    is_same = decoder is not None and all(decoder.decode(tokens) == text for tokens, text in pairs)
+    return decoder.name if decoder is not None and is_same else _OWN_TOKENS
 
 
 def _mauve_references(
     config: EvaluateConfig, sets: list[SampleSet], reference: Reference | None
-) -> list[list[str] | None] | None:
-    """Reference texts for each set, as many as it has samples; None where MAUVE cannot be had, and why is said."""
+) -> list[list[str] | None]:
+    """Draw as many reference texts as each set has samples; None, with a warning, where MAUVE cannot be computed."""
     if reference is None or config.features == "none":
-        return None
+        return [None] * len(sets)
     if not has_mauve():
         warnings.warn(f"{INSTALL}; it is left out", stacklevel=2)
-        return None
-    chosen: list[list[str] | None] = []
+        return [None] * len(sets)
+    references: list[list[str] | None] = []
     for one in sets:
         texts = reference.texts(len(one.texts), config.seed)
-        if min(sum(map(bool, one.texts)), sum(map(bool, texts))) < LEAST:
+        is_enough = min(sum(map(bool, one.texts)), sum(map(bool, texts))) >= LEAST
+        references.append(texts if is_enough else None)
+        if not is_enough:
             warnings.warn(
                 f"MAUVE needs {LEAST} texts on each side, but {one.source} has {len(one.texts)} and {reference.source} "
                 f"{len(texts)}; it is left out",
                 stacklevel=2,
             )
-            chosen.append(None)
-        else:
-            chosen.append(texts)
-    return chosen
+    return references

@@ -1,6 +1,6 @@
-"""From values to statements: mean, spread and 95 % interval over seeds, differences between arms, the bootstrap.
+"""Statistics: mean, standard deviation and 95 % confidence interval over seeds, paired differences, the bootstrap.
 
-Knows numbers alone, and needs no torch. Where there are too few values for an interval there is None, never a zero.
+The module needs no torch. With too few values for an interval the result is None, never zero.
 """
 
 import math
@@ -15,12 +15,12 @@ from arcmask.errors import ArcmaskError
 
 Values = Sequence[float] | NDArray[np.float64]
 CONFIDENCE = 0.95
-_DRAWN_AT_A_TIME = 1 << 20
+_DRAWS_AT_A_TIME = 1 << 20
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Values over seeds: their mean, sample standard deviation, and the half width of the 95 % interval of the mean."""
+    """The mean of values over seeds, their sample standard deviation, and half the width of the 95 % interval."""
 
     mean: float
     std: float | None
@@ -29,31 +29,38 @@ class Summary:
 
 
 @dataclass(frozen=True)
-class PairedDifference:
-    """first - second, seed by seed: as a Summary, and the two-sided p-value of the paired t-test."""
+class PairedDifference(Summary):
+    """A summary of first - second, seed by seed, with the two-sided p-value of the paired t-test."""
 
-    mean: float
-    std: float | None
-    half_width: float | None
     p_value: float | None
-    n: int
 
 
 def summarize(values: Values) -> Summary:
-    """Mean, sample standard deviation, and 95 % half width by Student's t with n - 1 degrees of freedom."""
-    found = _checked(values)
-    n, mean = len(found), float(found.mean())
+    """Summarise values over seeds (n,). The 95 % interval is Student's t with n - 1 degrees of freedom.
+
+    >>> from arcmask.evaluation import summarize
+    >>> summary = summarize([86.0, 88.0, 87.0])
+    >>> summary.mean, summary.std, round(summary.half_width, 3)
+    (87.0, 1.0, 2.484)
+    """
+    numbers = _checked(values)
+    n, mean = len(numbers), float(numbers.mean())
     if n < 2:
         return Summary(mean=mean, std=None, half_width=None, n=n)
-    std = float(found.std(ddof=1))
+    std = float(numbers.std(ddof=1))
     critical = float(_scipy_stats().t.ppf((1 + CONFIDENCE) / 2, n - 1))
     return Summary(mean=mean, std=std, half_width=critical * std / math.sqrt(n), n=n)
 
 
 def paired_difference(first: Values, second: Values) -> PairedDifference:
-    """The difference of two arms that share their seeds: value i of both comes from the same seed."""
+    """Compare two arms that share their seeds: value i of both, (n,) and (n,), comes from the same seed.
+
+    >>> from arcmask.evaluation import paired_difference
+    >>> paired_difference([3.0, 5.0], [1.0, 2.0]).mean
+    2.5
+    """
     if len(first) != len(second):
-        raise ArcmaskError(f"paired values must be as many on both sides, but there are {len(first)} and {len(second)}")
+        raise ArcmaskError(f"paired values must be equally many, but there are {len(first)} and {len(second)}")
     summary = summarize(_checked(first) - _checked(second))
     p_value = None
     if summary.std is not None:
@@ -62,47 +69,54 @@ def paired_difference(first: Values, second: Values) -> PairedDifference:
         else:
             statistic = summary.mean / (summary.std / math.sqrt(summary.n))
             p_value = float(2 * _scipy_stats().t.sf(abs(statistic), summary.n - 1))
-    return PairedDifference(
-        mean=summary.mean, std=summary.std, half_width=summary.half_width, p_value=p_value, n=summary.n
-    )
+    return PairedDifference(**vars(summary), p_value=p_value)
 
 
 def relative_change(value: float, baseline: float) -> float:
-    """How far a value lies above its baseline, as a share of the baseline: 0.36 is 36 % more, -0.17 is 17 % less."""
+    """Return how far a value lies above its baseline, as a share of the baseline.
+
+    >>> from arcmask.evaluation import relative_change
+    >>> relative_change(5.0, 4.0)
+    0.25
+    """
     if baseline == 0:
         raise ArcmaskError("a change relative to a baseline of 0 does not exist")
     return value / baseline - 1
 
 
 def bootstrap_interval(values: Values, seed: int = 0, repeats: int = 2000) -> tuple[float, float] | None:
-    """The 95 % percentile interval of the mean over samples; None for fewer than two."""
+    """Return the 95 % percentile bootstrap interval of the mean of samples (n,); None for fewer than two.
+
+    >>> from arcmask.evaluation import bootstrap_interval
+    >>> bootstrap_interval([2.0, 2.0, 2.0])
+    (2.0, 2.0)
+    """
     return bootstrap_ratio(values, np.ones(len(values)), seed=seed, repeats=repeats)
 
 
 def bootstrap_ratio(
     numerators: Values, denominators: Values, seed: int = 0, repeats: int = 2000
 ) -> tuple[float, float] | None:
-    """The same for sum(numerators) / sum(denominators), both drawn by samples: nats and tokens, for example.
+    """Return the same interval for sum(numerators) / sum(denominators), (n,) and (n,): nats and tokens, for example.
 
-    A draw whose denominators sum to zero says nothing and is left out; None if there are fewer than two samples, or
-    none of the draws says anything.
+    Draws whose denominators sum to zero are left out. The result is None if all are, or with fewer than two samples.
     """
     if len(numerators) != len(denominators):
         raise ArcmaskError(f"there are {len(numerators)} numerators, but {len(denominators)} denominators")
     if repeats < 1:
-        raise ArcmaskError(f"the bootstrap repeats {repeats} times, but must at least once")
+        raise ArcmaskError(f"repeats is {repeats}, but must be 1 or more")
     n = len(numerators)
     if n < 2:
         return None
     above, below = _checked(numerators), _checked(denominators)
     generator = np.random.default_rng(seed)
-    found: list[NDArray[np.float64]] = []
-    height = max(1, _DRAWN_AT_A_TIME // n)
+    parts: list[NDArray[np.float64]] = []
+    height = max(1, _DRAWS_AT_A_TIME // n)
     for start in range(0, repeats, height):
         drawn = generator.integers(n, size=(min(height, repeats - start), n))
         sums = below[drawn].sum(1)
-        found.append(above[drawn].sum(1)[sums != 0] / sums[sums != 0])
-    ratios = np.concatenate(found)
+        parts.append(above[drawn].sum(1)[sums != 0] / sums[sums != 0])
+    ratios = np.concatenate(parts)
     if not ratios.size:
         return None
     low, high = np.quantile(ratios, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
@@ -110,12 +124,12 @@ def bootstrap_ratio(
 
 
 def _checked(values: Values) -> NDArray[np.float64]:
-    found = np.asarray(values, dtype=np.float64)
-    if found.ndim != 1 or not found.size:
-        raise ArcmaskError(f"statistics need a row of at least one value, and got the shape {found.shape}")
-    if not np.isfinite(found).all():
-        raise ArcmaskError(f"statistics need finite values, and one is {found[~np.isfinite(found)][0]}")
-    return found
+    numbers = np.asarray(values, dtype=np.float64)
+    if numbers.ndim != 1 or not numbers.size:
+        raise ArcmaskError(f"statistics need a row of at least one value, but the shape is {numbers.shape}")
+    if not np.isfinite(numbers).all():
+        raise ArcmaskError(f"statistics need finite values, but one is {numbers[~np.isfinite(numbers)][0]}")
+    return numbers
 
 
 def _scipy_stats() -> Any:

@@ -1,6 +1,6 @@
-"""Samples and reference text, read from files: a prepared folder, JSON lines, lines of text, or a text a file.
+"""Samples and reference text, read from files: a prepared folder, JSON lines, lines of text, or one text per file.
 
-Knows files, not scores. A line that cannot be read is named by file and number.
+Errors name the file and the line.
 """
 
 import json
@@ -8,6 +8,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,31 +18,32 @@ from arcmask.data import Tokenizer, open_prepared, read_index
 from arcmask.data.index import INDEX
 from arcmask.errors import ArcmaskError
 from arcmask.evaluation.evaluator import END
-from arcmask.files import sha256
 
 _WORD = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]+)*")
-# A corpus's words are looked for in so many of its tokens; that is all of a small one, and plenty of a large one.
-_TOKENS_FOR_WORDS = 20_000_000
+_TOKENS_FOR_WORDS = 20_000_000  # tokens of a corpus whose words are collected, at most
 _ROWS_AT_A_TIME = 8192
 
 
 @dataclass(frozen=True)
 class SampleSet:
-    """Texts, and their tokens if the file has them."""
+    """A set of samples: texts, and their tokens if the file has them."""
 
     source: str
     texts: list[str]
     token_lists: list[list[int]] | None
-    skipped: list[str] = field(default_factory=list)  # lines that could not be read, each in a few words
+    skipped: list[str] = field(default_factory=list)  # a description of each line that could not be read
 
 
 def words_of(text: str) -> list[str]:
-    """Runs of letters, with apostrophes inside, in lower case; end-of-text is none."""
+    """Return the words of a text: runs of letters in lower case, apostrophes inside; end-of-text is not a word."""
     return _WORD.findall(text.replace(END, " ").casefold())
 
 
 def read_samples(source: str, *, skip_bad_lines: bool = False, tokenizer: Tokenizer | None = None) -> SampleSet:
-    """A set of samples. `tokenizer` is for lines that have tokens and no text."""
+    """Read a set of samples: a .jsonl file, a text file with one sample per line, or a folder with one per file.
+
+    `tokenizer` decodes lines that have tokens and no text. A bad line raises, or is left out with a warning.
+    """
     path = Path(source)
     if not path.exists():
         raise ArcmaskError(f"there is no file or folder {source}")
@@ -66,7 +68,7 @@ def read_samples(source: str, *, skip_bad_lines: bool = False, tokenizer: Tokeni
 
 
 def _pieces(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Where each sample stands, and its bytes."""
+    """Yield the file and line of each sample, in words, and its bytes."""
     if path.is_dir():
         for file in sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith(".")):
             yield str(file), file.read_bytes()
@@ -81,38 +83,38 @@ def _pieces(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _parse(content: bytes, is_json: bool, tokenizer: Tokenizer | None) -> tuple[str, list[int] | None]:
-    """The text and perhaps the tokens; a ValueError completes the sentence that begins with where it stood."""
+    """Return the text, and the tokens if there are any. A ValueError is the end of a sentence that names the line."""
     try:
-        text = content.decode("utf-8")
+        decoded = content.decode("utf-8")
     except UnicodeDecodeError:
         raise ValueError("is not UTF-8") from None
     if not is_json:
-        return text, None
+        return decoded, None
     try:
-        record = json.loads(text)
+        record = json.loads(decoded)
     except ValueError:
         raise ValueError("is not JSON") from None
     record = record if isinstance(record, dict) else {}
-    tokens, written = record.get("tokens"), record.get("text")
+    tokens, text = record.get("tokens"), record.get("text")
     if tokens is not None and not (isinstance(tokens, list) and all(type(token) is int for token in tokens)):
         raise ValueError('has "tokens" that are not a list of numbers')
-    if written is None and tokens is not None and tokenizer is not None:
-        written = tokenizer.decode(tokens)
-    if not isinstance(written, str):
+    if text is None and tokens is not None and tokenizer is not None:
+        text = tokenizer.decode(tokens)
+    if not isinstance(text, str):
         raise ValueError('has no "text"')
-    return written, tokens
+    return text, tokens
 
 
 @dataclass(frozen=True)
 class ReferenceWords:
-    """The words that count as real, and where they come from."""
+    """The words that count as real, and a description of their source."""
 
     words: frozenset[str]
     source: str
 
 
 class Reference:
-    """Real text: words from all of it, and texts to compare samples with."""
+    """Real text to compare samples with: a prepared folder, or anything that `read_samples` reads."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -120,34 +122,29 @@ class Reference:
         self._texts = None if self.is_prepared else read_samples(source).texts
 
     def tokenizer(self) -> Tokenizer | None:
-        """A prepared folder's."""
+        """Open the tokenizer of a prepared folder; None for other sources."""
         return open_prepared(self.source).tokenizer() if self.is_prepared else None
 
     def words(self) -> ReferenceWords:
-        """Of a prepared folder: those of both splits, as far as the first 20 million tokens of each go."""
-        found: set[str] = set()
-        if self._texts is not None:
-            for text in self._texts:
-                found.update(words_of(text))
-            return ReferenceWords(frozenset(found), self.source)
-        splits = [name for name, split in read_index(self.source).splits.items() if split.rows]
-        for split in splits:
-            for text in self._stream(split):
-                found.update(words_of(text))
-        return ReferenceWords(frozenset(found), f"{self.source} ({' and '.join(splits)})")
+        """Collect the words: of a prepared folder, those of both splits in the first 20 million tokens of each."""
+        source, texts = self.source, iter(self._texts or ())
+        if self._texts is None:
+            splits = [name for name, split in read_index(source).splits.items() if split.rows]
+            texts = chain.from_iterable(map(self._stream, splits))
+            source = f"{source} ({' and '.join(splits)})"
+        return ReferenceWords(frozenset(word for text in texts for word in words_of(text)), source)
 
     def texts(self, count: int, seed: int) -> list[str]:
-        """So many of the texts, or all if there are fewer, drawn without repetition; held-out rows if prepared."""
-        generator = np.random.default_rng(seed)
-        if self._texts is not None:
-            chosen = generator.permutation(len(self._texts))[:count]
-            return [self._texts[place] for place in sorted(chosen)]
-        corpus = open_prepared(self.source, "validation")
-        tokenizer, chosen = corpus.tokenizer(), generator.permutation(len(corpus))[:count]
-        return [tokenizer.decode(row) for row in corpus.rows(np.sort(chosen)).tolist()]
+        """Draw `count` texts without repetition, or all if there are fewer. A prepared folder gives held-out rows."""
+        corpus = self._texts if self._texts is not None else open_prepared(self.source, "validation")
+        numbers = np.sort(np.random.default_rng(seed).permutation(len(corpus))[:count])
+        if isinstance(corpus, list):
+            return [corpus[number] for number in numbers]
+        tokenizer = corpus.tokenizer()
+        return [tokenizer.decode(row) for row in corpus.rows(numbers).tolist()]
 
     def _stream(self, split: str) -> Iterator[str]:
-        """A split's text, in pieces that end between words: the rows follow one another and cut words."""
+        """Yield a split's text in pieces that end between words. Rows follow one another and may cut words."""
         corpus = open_prepared(self.source, split)
         tokenizer, rest = corpus.tokenizer(), ""
         rows = min(len(corpus), max(1, _TOKENS_FOR_WORDS // corpus.length))
@@ -156,10 +153,4 @@ class Reference:
             text = rest + tokenizer.decode(part.flatten().tolist())
             cut = text.rfind(" ") + 1
             rest = text[cut:]
-            yield text[:cut]
-        # What is left may be the beginning of a word only.
-
-
-def texts_hash(texts: list[str]) -> str:
-    """One hash over a set: its texts in their order."""
-    return sha256(json.dumps(texts).encode())
+            yield text[:cut]  # the rest may be half a word
