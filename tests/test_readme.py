@@ -1,12 +1,15 @@
-"""The README says what happens: its commands exist, and its output is what they print."""
+"""The README and the pages are true: commands parse, links lead somewhere, and examples run."""
 
 import re
+import shlex
+from functools import cache
 from pathlib import Path
 
 import pytest
 from models import some_tokens
 from transformers import BertConfig, BertForMaskedLM
 
+from arcmask.cli import build_parser
 from arcmask.recipes import find_experiment
 
 ROOT = Path(__file__).parents[1]
@@ -16,6 +19,34 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 
 def blocks(language: str, page: str = README) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", page, flags=re.DOTALL)
+
+
+def command_lines() -> list[str]:
+    """Every `arcmask` command on the pages, without its comment and without torchrun."""
+    shown = [line for page in PAGES for block in blocks("bash", page.read_text()) for line in block.splitlines()]
+    commands = [shlex.split(line, comments=True) for line in shown]
+    return sorted({shlex.join(words[words.index("arcmask") + 1 :]) for words in commands if "arcmask" in words})
+
+
+parser = cache(build_parser)
+
+
+@pytest.mark.parametrize("line", command_lines())
+def test_every_command_on_the_pages_parses(line):
+    words = [word for word in shlex.split(line) if word != "--print-config"]  # it exits
+    namespace = parser(words[1] if words[0] == "train" else None).parse_args(words)
+    assert namespace.subcommand == words[0]
+
+
+def test_the_readme_reaches_its_first_table_within_two_screens():
+    assert README.splitlines().index("|---|---|---|") <= 92
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "index.md"], ids=lambda page: page.name)
+def test_every_page_says_first_what_to_type(page):
+    start, *sections = page.read_text().split("\n## ")
+    beginning = start + sections[0] if page.name == "README.md" else start
+    assert "```bash" in beginning or "```python" in beginning
 
 
 def test_the_demo_is_the_quickstart_experiment():

@@ -1,4 +1,4 @@
-"""Ships a base run as `sotu-tiny`: weights in bfloat16, and a card whose every number is measured here.
+"""Ship a base run as `sotu-tiny`: its weights in bfloat16, and a model card with numbers that are measured here.
 
 python docs/cards/sotu_tiny.py runs/sotu-tiny-base data/sotu-text8-128
 """
@@ -15,11 +15,11 @@ import yaml
 
 import arcmask
 from arcmask import figures
-from arcmask.checkpoint import convert, newest_checkpoint
+from arcmask.checkpoint import convert
 from arcmask.data import open_prepared
-from arcmask.diagnostics.accuracy import top_accuracy
-from arcmask.diagnostics.predictions import predict
+from arcmask.diagnostics import predict, top_accuracy
 from arcmask.evaluation import likelihood
+from arcmask.run_folder import newest_checkpoint
 
 NAME = "sotu-tiny"
 ROOT = Path(__file__).parents[2]
@@ -29,7 +29,7 @@ SYMBOLS = 27
 
 
 def trigram_bits(data: str) -> float:
-    """Bits a character of held-out text by counts of the training text, with a tenth added to each."""
+    """Return the bits per character of held-out text under trigram counts, with 0.1 added to each count."""
     train, held_out = (
         open_prepared(data, split).rows(range(len(open_prepared(data, split)))).flatten().numpy()
         for split in ("train", "validation")
@@ -44,24 +44,26 @@ def trigram_bits(data: str) -> float:
 
 
 def validations(run: Path) -> list[tuple[int, float]]:
-    """Steps, and bits a character at each."""
+    """Return the steps with a validation, and the bits per character at each."""
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     key = "validation_nll_plain"
     return [(line["step"], line[key] / math.log(2)) for line in lines if key in line]
 
 
-def draw(found: list[tuple[int, float]], trigram: float) -> None:
+def draw(losses: list[tuple[int, float]], trigram: float) -> None:
+    """Draw the validation loss over training."""
     figure, axes = figures.figure(6.0, 3.4)
-    steps, bits = zip(*found, strict=True)
+    steps, bits = zip(*losses, strict=True)
     with figures.styled():
-        axes.plot(steps, bits, color=figures.COLOURS["spherical"], marker="o", markersize=3, label=NAME)
+        axes.plot(steps, bits, color=figures.colour("spherical"), marker="o", markersize=3, label=NAME)
         axes.axhline(trigram, color=figures.MUTED, linestyle="--", label="trigram counts")
-        axes.set(xlabel="training step", ylabel="held-out bits a character (bound)")
+        axes.set(xlabel="training step", ylabel="validation loss, bits per character")
         axes.legend()
     figures.save(figure, FIGURE, {"steps": steps, "bits": bits, "trigram": trigram})
 
 
 def main(run: Path, data: str) -> None:
+    """Write the weights, the figure and the card."""
     shutil.rmtree(SHIPPED, ignore_errors=True)
     convert(str(run), str(SHIPPED), dtype="bfloat16")
     (SHIPPED / "feedback.json").unlink(missing_ok=True)  # the base was trained without
@@ -69,8 +71,8 @@ def main(run: Path, data: str) -> None:
     settings = yaml.safe_load((run / "config.yaml").read_text())
     step = int(newest_checkpoint(run).name.removeprefix("step-"))
     corpus = open_prepared(data, "train")
-    found, trigram = validations(run), trigram_bits(data)
-    draw(found, trigram)
+    losses, trigram = validations(run), trigram_bits(data)
+    draw(losses, trigram)
     bound = likelihood(model, data, rows=2048)["plain"]
     held_out = open_prepared(data, "validation")
     accuracy = top_accuracy(predict(model, held_out.rows(range(0, len(held_out), len(held_out) // 64))))
@@ -78,7 +80,7 @@ def main(run: Path, data: str) -> None:
     tokens = step * settings["batch_size"] * corpus.length
     rows = "\n".join(
         f"| {at:,} | {at * settings['batch_size'] * corpus.length:,} | {2**bits:.2f} | {bits:.3f} |"
-        for at, bits in found
+        for at, bits in losses
     )
     triples = zip(accuracy.times, accuracy.top, accuracy.among, accuracy.frequent, strict=True)
     chances = "\n".join(f"| {t:.1f} | {top:.3f} | {among:.3f} | {common:.3f} |" for t, top, among, common in triples)

@@ -1,4 +1,4 @@
-"""Takes the pictures of the explorer: `python docs/figures/explorer.py [CHECKPOINT] [--option value …]`.
+"""Take the pictures of the explorer: `python docs/figures/explorer.py [CHECKPOINT] [--option value …]`.
 
 Options are those of `arcmask explore`. Needs chromium, chromedriver and selenium; the page uses the fonts Inter and
 JetBrains Mono where the machine has them.
@@ -26,7 +26,7 @@ FLAGS = (
     "--disable-sync",
     "--hide-scrollbars",
 )
-# A step in the middle of the band, and a blank that all arms have, that moves far and is yet undecided; held.
+# Go to the middle of the band. Pin a position that is masked in all arms, has a large weight and is undecided.
 MOMENT = """
 goTo(Math.round(0.55 * STEPS));
 const tells = (row) => row.weight * (1 - row.candidates[0].prob);
@@ -35,7 +35,7 @@ const blanks = [...ARMS[0].rows[state.step].values()].filter(shared).sort((a, b)
 if (blanks.length) select(blanks[0].position, true);
 return document.querySelector(arguments[0]).getBoundingClientRect().bottom + scrollY + 14;
 """
-# Name, width in CSS pixels, pixels of the picture for each of them, the last element that is seen, dark or light.
+# Name, width in CSS pixels, device pixels per CSS pixel, the last visible element, whether the theme is dark.
 PICTURES = (
     ("explorer", 1280, 1, "#arms", False),
     ("explorer-dark", 1280, 1, "#plots", True),
@@ -45,7 +45,7 @@ PICTURES = (
 
 
 def open_browser(profile: str) -> webdriver.Chrome:
-    """Chromium without a window."""
+    """Start Chromium without a window."""
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium") or ""
     for flag in (*FLAGS, f"--user-data-dir={profile}"):
@@ -54,7 +54,7 @@ def open_browser(profile: str) -> webdriver.Chrome:
 
 
 def take(browser: webdriver.Chrome, page: Path, file: Path, width: int, scale: float, last: str, dark: bool) -> None:
-    """One picture of the page at its most telling moment."""
+    """Take one picture of the page, with a position selected in the middle of the band."""
     scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
     still = {"name": "prefers-reduced-motion", "value": "reduce"}
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme, still]})
