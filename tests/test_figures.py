@@ -10,15 +10,17 @@ from matplotlib.image import imread
 
 from arcmask.errors import ArcmaskError
 from arcmask.feedback import OPERATORS
-from arcmask.figures import COLOURS, colour, figure, panels, save, styled
+from arcmask.figures import colour, figure, panels, save, styled
+from arcmask.report.figure import looks
+from arcmask.report.folder import Arm
 
 
 @styled()
 def draw():
-    made, axes = figure(4, 3)
+    canvas, axes = figure(4, 3)
     axes.plot([0, 1], [1, 0], color=colour("linear"), label="down")
     axes.legend()
-    return made
+    return canvas
 
 
 def test_a_figure_has_its_data_beside_it(tmp_path):
@@ -46,25 +48,41 @@ def test_pyplot_is_not_needed():
 
 
 def test_panels_stand_side_by_side():
-    made, axes = panels(8, 3, 2)
+    canvas, axes = panels(8, 3, 2)
     assert len(axes) == 2
-    assert made.axes == axes
+    assert canvas.axes == axes
 
 
 def test_every_operator_has_a_colour_of_its_own():
-    assert set(OPERATORS) == set(COLOURS)
-    assert len(set(COLOURS.values())) == len(COLOURS)
-
-
-def test_an_arm_has_the_colour_of_its_operator():
-    assert colour("spherical, fixed 0.3") == COLOURS["spherical"]
-    assert colour("spherical-euclidean-k5") == COLOURS["spherical-euclidean"]
+    colours = {name: colour(name) for name in OPERATORS}
+    assert colours == {name: record.colour for name, record in OPERATORS.items()}
+    assert len(set(colours.values())) == len(colours)
     assert colour("someone's own") == colour("someone's own")
-    assert colour("someone's own") not in COLOURS.values()
+    assert colour("someone's own") not in colours.values()
+
+
+def test_an_arm_has_its_own_colour_or_that_of_its_operator():
+    arms = [
+        Arm("spherical, fixed 0.3", "fixed", {"operator": "spherical", "fixed_weight": 0.3}),
+        Arm("spherical-euclidean-k5", "five", {"operator": "spherical-euclidean"}),
+        Arm("mine", "mine", {"operator": "mine.py:nearest"}, colour="#123456"),
+        Arm("other", "other", {"operator": "mine.py:other"}),
+        Arm("spherical", "learned", {"operator": "spherical"}),
+    ]
+    style = looks(arms)
+    assert [look.colour for look in style.values()] == [
+        colour("spherical"),
+        colour("spherical-euclidean"),
+        "#123456",
+        colour("other"),
+        colour("spherical"),
+    ]
+    assert len({(look.colour, look.dashes) for look in style.values()}) == len(arms)
+    assert len({look.marker for look in style.values()}) == len(arms)
 
 
 def test_a_figure_of_another_kind_is_refused(tmp_path):
-    with pytest.raises(ArcmaskError, match=r"as \.png, but was given the name line\.pdf"):
+    with pytest.raises(ArcmaskError, match=r"as \.png, but the name is line\.pdf"):
         save(draw(), tmp_path / "line.pdf", {})
 
 

@@ -55,7 +55,7 @@ def test_a_planted_angle_is_read_off_a_denoiser():
     some = predict(denoiser, torch.zeros(4, 50, dtype=torch.long), [0.2, 0.8], top_k=1)
     found = angles_over_time(denoiser.table, denoiser.mask_id, some)
     assert [at.mean for at in found.euclidean] == pytest.approx([73, 73])
-    assert "travels 73.0 degrees" in found.reading
+    assert "is 73.0 degrees for the Euclidean mean" in found.reading
     assert "between 73.0 and 73.0" in found.reading
 
 

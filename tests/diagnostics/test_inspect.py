@@ -54,7 +54,7 @@ def test_beside_every_figure_are_its_data_and_how_to_read_them(seen):
         assert data
         assert reading in page
         assert reading.endswith(".")
-        assert reading.count(". ") == 0
+        assert reading.count(". ") <= 3
 
 
 def test_the_numbers_are_those_of_the_functions(home, seen):
@@ -90,10 +90,10 @@ def test_without_data_what_needs_none_is_done_and_the_rest_is_said(home, tmp_pat
     assert set(found.readings) == NEEDS_NOTHING
     assert written(tmp_path / "out") == files_of(NEEDS_NOTHING)
     assert found.left_out == [
-        "left out: angles, paths, sphere, confidence, karcher and accuracy (text is needed; give --data, a folder that "
-        "`arcmask prepare` made with the model's tokenizer)",
-        "left out: training (the metrics of a run with feedback are needed; give --run)",
-        "norms are not set against frequency: frequencies come with --data",
+        "skipped angles, paths, sphere, confidence, karcher and accuracy, which need text: pass --data FOLDER, "
+        "prepared with the model's tokenizer by `arcmask prepare`",
+        "skipped training, which needs metrics: pass --run RUN, a training run with feedback",
+        "norms are not compared with frequencies: pass --data",
     ]
 
 
@@ -116,7 +116,7 @@ def test_a_run_whose_data_is_gone_says_which(home, tmp_path):
     (tmp_path / "fed" / "config.yaml").write_text(settings.replace(str(home / "data"), "data/gone"))
     found = inspect(InspectConfig(checkpoint=str(tmp_path / "fed"), out=str(tmp_path / "out")))
     assert set(found.readings) == {*NEEDS_NOTHING, "training"}
-    assert "text is needed, and the run's own, data/gone, is not here; give --data" in found.left_out[0]
+    assert "need text: the run's own text, data/gone, is missing; pass --data FOLDER" in found.left_out[0]
 
 
 def test_figures_of_an_earlier_look_are_not_left_behind(home, tmp_path):
@@ -156,11 +156,12 @@ def refused(tmp_path: Path, **settings) -> str:
 def test_what_is_asked_for_and_cannot_be_had_is_an_error(home, tmp_path):
     model = str(home / "model")
     assert refused(tmp_path, checkpoint=model, only="norms,angles") == (
-        f"angles cannot be had from {model} alone: text is needed; give --data, a folder that `arcmask prepare` made "
-        "with the model's tokenizer"
+        f"angles of {model} needs text: pass --data FOLDER, prepared with the model's tokenizer by `arcmask prepare`"
     )
-    assert "training cannot be had from" in refused(tmp_path, checkpoint=model, only="training")
-    assert refused(tmp_path, checkpoint=model, run=str(tmp_path)).startswith(f"{tmp_path} is not a run: it has no")
+    assert f"training of {model} needs metrics: pass --run" in refused(tmp_path, checkpoint=model, only="training")
+    assert refused(tmp_path, checkpoint=model, run=str(tmp_path)).startswith(
+        f"{tmp_path / 'config.yaml'} cannot be read"
+    )
     shutil.copytree(home / "runs" / "fed", tmp_path / "plain")
     (tmp_path / "plain" / "metrics.jsonl").write_text('{"step": 1, "loss": 2.0}\n')
     sentence = refused(tmp_path, checkpoint=model, run=str(tmp_path / "plain"))
@@ -220,7 +221,7 @@ def test_the_command_prints_the_sentences_and_the_folder(home, tmp_path):
     result = command(str(home / "model"), "--data", str(home / "data"), "--only", "norms,accuracy", folder=tmp_path)
     assert result.returncode == 0, result.stderr
     norms, accuracy, folder = result.stdout.splitlines()
-    assert norms.startswith("norms: On a shell ")
+    assert norms.startswith("norms: The norms of 10 tokens ")
     assert accuracy.startswith("accuracy: At t = 0.5 the first candidate is right at ")
     assert folder == "inspect/model"
     assert written(tmp_path / folder) == files_of(["norms", "accuracy"])

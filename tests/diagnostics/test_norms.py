@@ -94,12 +94,13 @@ def test_of_a_large_vocabulary_some_tokens_are_kept_and_bins_cover_all():
 
 def test_the_reading_holds_the_numbers():
     found = norms_by_rank(table_with(2 + 0.01 * torch.arange(100), mask=1.0), 100, FALLING)
-    assert f"{found.variation:.3f} and +1.00" in found.reading
-    assert f"{found.mask_over_mean:.2f} times the mean, and 0 % of tokens" in found.reading
+    assert f"a coefficient of variation of {found.variation:.3f}" in found.reading
+    assert "frequency rank is +1.00" in found.reading
+    assert f"{found.mask_over_mean:.2f} times the mean, and 0 % of the tokens" in found.reading
 
 
 def test_frequencies_of_a_larger_vocabulary_are_refused():
     with pytest.raises(ArcmaskError, match="frequencies of 9 tokens, but the table has 5"):
         norms_by_rank(torch.eye(5), 4, torch.ones(9))
-    with pytest.raises(ArcmaskError, match="not a single token occurs"):
+    with pytest.raises(ArcmaskError, match="no token occurs in the text"):
         norms_by_rank(torch.eye(5), 4, torch.zeros(5))

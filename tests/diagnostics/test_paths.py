@@ -50,7 +50,7 @@ def test_a_path_that_only_rises_is_deepest_where_it_begins():
 
 
 def test_a_mask_without_length_is_an_error():
-    with pytest.raises(ArcmaskError, match="the mask's embedding has no length"):
+    with pytest.raises(ArcmaskError, match="the mask's embedding is zero"):
         lerp_norms(torch.tensor([[4.0, 0, 0], [0.0, 0, 0]]), 1, [certain([[0]], [[1.0]])])
 
 
@@ -75,6 +75,14 @@ def test_paths_start_at_the_mask_and_end_at_the_planted_angle(degrees):
     assert turned.tolist() == pytest.approx([degrees * weight for weight in found.weights], abs=1e-5)
 
 
+def test_the_sphere_has_a_path_of_every_operator():
+    assert set(sphere_paths(1.0).paths) == set(OPERATORS) - {"none"}
+    for name, path in sphere_paths(1.0, mean_norm=0.8).paths.items():
+        norms = torch.tensor(path, dtype=torch.float64).norm(dim=1)
+        assert OPERATORS[name].keeps_norm == bool((norms - 1).abs().max() < 1e-9), name
+
+
 def test_the_reading_of_the_sphere_says_how_near_the_chord_comes_to_the_centre():
-    assert "typical angle of 120 degrees" in sphere_paths(math.radians(120)).reading
-    assert "centre as 0.50 of the radius" in sphere_paths(math.radians(120)).reading
+    reading = sphere_paths(math.radians(120)).reading
+    assert "mean angle of 120 degrees" in reading
+    assert "linear (LERP) 0.50, all others 1." in reading

@@ -63,5 +63,5 @@ def test_parts_change_nothing(monkeypatch):
 
 def test_a_text_of_which_nothing_is_masked_is_an_error():
     denoiser = Constant(on_a_circle(10, 20), torch.zeros(3))
-    with pytest.raises(ArcmaskError, match=r"at t = 1e-09 none of the 4 tokens is masked; look at more tokens"):
+    with pytest.raises(ArcmaskError, match=r"at t = 1e-09 none of the 4 tokens is masked; use more tokens"):
         predict(denoiser, torch.zeros(1, 4, dtype=torch.long), [1e-9])

@@ -1,13 +1,15 @@
-"""Angles over training, and where a run's files are found."""
+"""Curves and angles over training, and where a run's files are found."""
 
 import json
 import math
 
 import pytest
 
-from arcmask.diagnostics import angles_over_training, read_metrics
-from arcmask.diagnostics.training import find_data, find_run, read_settings
+from arcmask.diagnostics import angles_over_training
+from arcmask.diagnostics.curves import block_means, block_size, mean_curve
+from arcmask.diagnostics.inspection import find_data
 from arcmask.errors import ArcmaskError
+from arcmask.run_folder import CONFIG, find_run, read_metrics, read_settings, read_yaml
 
 
 def line(step: int, degrees: float, weight: float = 0.1) -> dict:
@@ -46,9 +48,9 @@ def test_a_line_that_is_being_written_is_left_out(tmp_path):
     (tmp_path / "metrics.jsonl").write_text(json.dumps(line(1, 73)) + "\n" + '{"step": 2, "an')
     assert [at["step"] for at in read_metrics(tmp_path)] == [1]
     (tmp_path / "metrics.jsonl").write_text("no JSON\n")
-    with pytest.raises(ArcmaskError, match="has a line that is not JSON"):
+    with pytest.raises(ArcmaskError, match=r"metrics.jsonl, line 1, is not a record with a step"):
         read_metrics(tmp_path)
-    with pytest.raises(ArcmaskError, match="has no metrics to read"):
+    with pytest.raises(ArcmaskError, match=r"has no metrics\.jsonl"):
         read_metrics(tmp_path / "nowhere")
 
 
@@ -77,9 +79,25 @@ def test_the_data_of_a_run_is_looked_for_here_and_above_the_run(tmp_path, monkey
 
 
 def test_settings_that_are_none_are_one_sentence(tmp_path):
-    with pytest.raises(ArcmaskError, match=r"is not a run: it has no config.yaml that can be read \(No such file"):
-        read_settings(tmp_path)
-    for content in ("- 1", "a: ["):
+    with pytest.raises(ArcmaskError, match=r"config.yaml cannot be read: No such file"):
+        read_settings(tmp_path / CONFIG, read_yaml)
+    for content, sentence in (("- 1", "does not hold settings by name"), ("a: [", "is not YAML that can be read")):
         (tmp_path / "config.yaml").write_text(content)
-        with pytest.raises(ArcmaskError, match="does not hold the settings of a run"):
-            read_settings(tmp_path)
+        with pytest.raises(ArcmaskError, match=sentence):
+            read_settings(tmp_path / CONFIG, read_yaml)
+
+
+def test_a_block_is_averaged_at_its_last_step_and_an_unfinished_one_is_left_out():
+    records = [{"step": step, "nll": float(step)} for step in range(1, 8)] + [{"step": 8, "nll": None}]
+    assert block_means(records, "nll", 3) == {3: 2.0, 6: 5.0}
+    assert block_means(records, "weight", 3) == {}
+    assert block_means([], "nll", 3) == {}
+
+
+@pytest.mark.parametrize(("steps", "size"), [(1, 1), (30, 3), (60, 5), (300, 5), (301, 6), (7000, 117)])
+def test_a_curve_has_at_most_sixty_blocks(steps, size):
+    assert block_size(steps) == size
+
+
+def test_a_mean_curve_has_the_steps_that_all_curves_have():
+    assert mean_curve([{5: 1.0, 10: 2.0, 15: 9.0}, {5: 3.0, 10: 4.0}]) == {5: 2.0, 10: 3.0}

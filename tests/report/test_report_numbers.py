@@ -67,7 +67,7 @@ def test_the_points_of_the_training_figure_are_block_means_of_the_metrics(page, 
 def test_every_figure_has_its_data_beside_it(page):
     pictures = {path.stem for path in (page.parent / "figures").glob("*.png")}
     assert pictures == {path.stem for path in (page.parent / "figures").glob("*.json")}
-    assert {"sphere", "training-perplexity", "weight", "angle", "mauve", "entropy", "real-word-rate"} <= pictures
+    assert {"training-perplexity", "weight", "angle", "mauve", "entropy", "real-word-rate"} <= pictures
 
 
 def test_differences_are_the_paired_t_test(page, experiment_folder):

@@ -3,12 +3,12 @@
 from arcmask.diagnostics.accuracy import top_accuracy
 from arcmask.diagnostics.angles import angles_over_time
 from arcmask.diagnostics.cost import blend_costs
+from arcmask.diagnostics.curves import angles_over_training
 from arcmask.diagnostics.inspection import inspect
 from arcmask.diagnostics.karcher import karcher_distances
 from arcmask.diagnostics.norms import norms_by_rank
 from arcmask.diagnostics.paths import lerp_norms, sphere_paths
 from arcmask.diagnostics.predictions import predict
-from arcmask.diagnostics.training import angles_over_training
 from arcmask.diagnostics.weights import confidence_weights
 from arcmask.settings.inspect import InspectConfig
 

@@ -1,6 +1,6 @@
-"""The angle between the mask and what is predicted: the arc that feedback travels on.
+"""Measure the angle between the mask and the predicted mean: the length of the arc that feedback moves along.
 
-Knows a table and predictions. Shapes: V vocabulary, D width, M masked positions, K candidates.
+Shapes: V vocabulary, D width, M masked positions.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from arcmask.diagnostics.predictions import Predictions, Spread, points_of, spre
 
 @dataclass(frozen=True)
 class Angles:
-    """Degrees between the mask and the candidates' mean at each time, and over all masked positions."""
+    """Degrees between the mask and the candidates' mean, at each time and over all masked positions."""
 
     times: list[float]
     positions: list[int]
@@ -30,17 +30,16 @@ class Angles:
     def reading(self) -> str:
         means = [at.mean for at in self.euclidean]
         return (
-            f"Feedback travels {self.euclidean_mean:.1f} degrees if it goes all the way to the Euclidean mean and "
-            f"{self.frechet_mean:.1f} to the Fréchet mean; over t the former lies between {min(means):.1f} and "
-            f"{max(means):.1f} (the paper finds about 73; near 0 the operators would hardly differ, and 90 is a right "
-            "angle)."
+            f"The mean angle between mask and prediction is {self.euclidean_mean:.1f} degrees for the Euclidean mean "
+            f"and {self.frechet_mean:.1f} for the Fréchet mean (paper: about 73). Over t the Euclidean angle lies "
+            f"between {min(means):.1f} and {max(means):.1f}. The smaller the angle, the less the operators differ."
         )
 
 
 def angles_over_time(table: Tensor, mask_id: int, predictions: Sequence[Predictions], karcher_steps: int = 3) -> Angles:
-    """(V, D), id, predictions at some times -> the angles to both means."""
-    found = [angles_of(table, mask_id, at.candidates, karcher_steps) for at in predictions]
-    euclidean, frechet = ([angle.rad2deg() for angle in kind] for kind in zip(*found, strict=True))
+    """Return the angles to both means for a table (V, D) and predictions at some times."""
+    pairs = [_degrees(table, mask_id, at.candidates, karcher_steps) for at in predictions]
+    euclidean, frechet = zip(*pairs, strict=True)
     return Angles(
         times=[at.time for at in predictions],
         positions=[len(at) for at in predictions],
@@ -53,11 +52,11 @@ def angles_over_time(table: Tensor, mask_id: int, predictions: Sequence[Predicti
 
 
 @torch.no_grad()
-def angles_of(table: Tensor, mask_id: int, candidates: Candidates, karcher_steps: int) -> tuple[Tensor, Tensor]:
-    """Radians (M,) between the mask and each position's Euclidean mean, and its Fréchet mean."""
+def _degrees(table: Tensor, mask_id: int, candidates: Candidates, karcher_steps: int) -> tuple[Tensor, Tensor]:
+    """Return the degrees (M,) between the mask and each position's Euclidean mean, and its Fréchet mean."""
     mask = table[mask_id].double()
     euclidean, frechet = [], []
     for points, probs in points_of(table, candidates, torch.float64):
         euclidean.append(sphere.angle(mask, sphere.combine(probs, points)))
         frechet.append(sphere.angle(mask, sphere.frechet_mean(points, probs, karcher_steps)))
-    return torch.cat(euclidean), torch.cat(frechet)
+    return torch.cat(euclidean).rad2deg(), torch.cat(frechet).rad2deg()

@@ -1,8 +1,8 @@
-"""What a blend costs at one masked position: by the paper's formulas, as counted while ours runs, and in time.
+"""Measure what an operator costs per masked position: by the paper's formulas, counted while it runs, and in time.
 
-Knows the operators and a table, no predictions: the cost does not depend on what the candidates are.
+The cost does not depend on the candidates, so no predictions are needed.
 
-Shapes: V vocabulary, D width, M masked positions, K candidates, N Karcher steps.
+Shapes: V vocabulary, D width, M masked positions, K candidates.
 """
 
 import re
@@ -18,46 +18,50 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from arcmask.feedback import OPERATORS
 
-_COUNTED = 8  # positions in a count: the difference between so many and twice as many leaves out what all share
+_COUNTED = 8  # positions in a count; the difference between 8 and 16 leaves out what all positions share
 _TIMED = 512
 _REPEATS = 20
 
-# What an operation costs for each element of its result, and which of them call a sine, a cosine or an inverse of one.
-# Comparing, choosing and moving numbers is free.
 _TRIGONOMETRIC = {"acos", "asin", "atan2", "cos", "sin", "sinc"}
-_ARITHMETIC = {
-    **dict.fromkeys(("add", "addcmul", "div", "mul", "neg", "reciprocal", "rsqrt", "rsub", "sqrt", "square", "sub"), 1),
+_ARITHMETIC = {  # flops per element of the result
+    **dict.fromkeys(("add", "addcmul", "div", "mul", "neg", "pow", "reciprocal", "rsqrt", "rsub", "sqrt"), 1),
+    **dict.fromkeys(("square", "sub"), 1),
     "lerp": 3,  # start + weight * (end - start)
-    "pow": 1,
     "sinc": 2,  # beside the sine: the product with pi, and the quotient
 }
-_REDUCTIONS = {"sum": 1, "mean": 1, "linalg_vector_norm": 2}  # for each element that goes in
-_FREE = frozenset(
-    re.findall(
-        "[a-z_]+",
-        "_to_copy _unsafe_view abs alias amax argmin argmax bitwise_and bitwise_not bitwise_or cat clamp clamp_min "
-        "clone copy detach diagonal empty empty_like eq expand fill full ge gt index le lift_fresh lt ones "
-        "ones_like permute promote_types reshape scalar_tensor scatter select slice split squeeze stack t "
-        "transpose unbind unsqueeze view where zero zeros zeros_like",
-    )
+_REDUCTIONS = {"sum": 1, "mean": 1, "linalg_vector_norm": 2}  # flops per element of the input
+# Comparing, choosing and moving numbers costs nothing.
+_FREE = re.findall(
+    r"\w+",
+    "_to_copy _unsafe_view abs alias amax argmin argmax bitwise_and bitwise_not bitwise_or cat clamp clamp_min clone "
+    "copy detach diagonal empty empty_like eq expand fill full ge gt index le lift_fresh lt ones ones_like permute "
+    "promote_types reshape scalar_tensor scatter select slice split squeeze stack t transpose unbind unsqueeze view "
+    "where zero zeros zeros_like",
 )
 
 
 @dataclass(frozen=True)
 class BlendCost:
-    """Per masked position; None where the paper gives no formula."""
+    """The cost of one operator per masked position; None where the paper gives no formula."""
 
     flops: float
     trigonometric: float
     microseconds: float
     paper_flops: int | None
     paper_trigonometric: int | None
-    not_counted: list[str]  # operations that the count does not know
+    not_counted: list[str]  # operations that the counter does not know
+
+    @property
+    def text(self) -> str:
+        """The counts in one phrase."""
+        paper = "" if self.paper_flops is None else f" (paper: {self.paper_flops:,} and {self.paper_trigonometric})"
+        counts = f"{self.flops:,.0f} flops and {self.trigonometric:.0f} trigonometric calls{paper}"
+        return f"{counts}, {self.microseconds:.2f} \u00b5s"
 
 
 @dataclass(frozen=True)
 class BlendCosts:
-    """The operators at this model's sizes."""
+    """The cost of every operator at this model's sizes."""
 
     width: int
     candidates: int
@@ -68,26 +72,30 @@ class BlendCosts:
 
     @property
     def reading(self) -> str:
-        linear, ours = self.operators["linear"], self.operators["spherical"]
-        return (
-            f"A masked position costs spherical feedback {ours.flops:,.0f} flops and {ours.trigonometric:.0f} "
-            f"trigonometric calls as counted (by the paper {ours.paper_flops:,} and {ours.paper_trigonometric}; "
-            f"linear: {linear.flops:,.0f} and {linear.trigonometric:.0f}), and took {ours.microseconds:.2f} "
-            f"microseconds against {linear.microseconds:.2f} for linear."
-        )
+        costs = "; ".join(f"{OPERATORS[name].label}: {cost.text}" for name, cost in self.operators.items())
+        return f"Cost per masked position. {costs}."
 
 
 @torch.no_grad()
 def blend_costs(
     table: Tensor, mask_id: int, *, top_k: int = 3, karcher_steps: int = 3, repeats: int = _REPEATS
 ) -> BlendCosts:
-    """(V, D), id -> the costs of every operator, over candidates drawn from the table's rows."""
+    """Return the cost of every registered operator, for candidates drawn from the rows of a table (V, D)."""
+
+    def work(name: str, positions: int) -> Callable[[], Tensor]:
+        draw = torch.Generator().manual_seed(0)
+        ids = torch.randint(0, table.shape[0], (positions, top_k), generator=draw).to(table.device)
+        probs = torch.rand(positions, top_k, generator=draw).softmax(-1).to(table.device)
+        weight = torch.rand(positions, generator=draw).to(table.device)
+        mask, points = table[mask_id].float(), table[ids].float()
+        return lambda: OPERATORS[name](mask, points, probs, weight, steps=karcher_steps)
+
     names = [name for name in OPERATORS if name != "none"]
-    seconds = _fastest({name: _work(name, table, mask_id, _TIMED, top_k, karcher_steps) for name in names}, repeats)
+    seconds = _fastest({name: work(name, _TIMED) for name in names}, repeats)
     paper = paper_costs(table.shape[1], top_k, karcher_steps)
     costs = {}
     for name in names:
-        once, twice = (counted(_work(name, table, mask_id, m, top_k, karcher_steps)) for m in (_COUNTED, 2 * _COUNTED))
+        once, twice = (counted(work(name, positions)) for positions in (_COUNTED, 2 * _COUNTED))
         flops, trigonometric = paper.get(name, (None, None))
         costs[name] = BlendCost(
             flops=(twice.flops - once.flops) / _COUNTED,
@@ -97,46 +105,30 @@ def blend_costs(
             paper_trigonometric=trigonometric,
             not_counted=sorted(twice.unknown),
         )
-    return BlendCosts(
-        width=table.shape[1],
-        candidates=top_k,
-        karcher_steps=karcher_steps,
-        timed_positions=_TIMED,
-        threads=torch.get_num_threads(),
-        operators=costs,
-    )
+    return BlendCosts(table.shape[1], top_k, karcher_steps, _TIMED, torch.get_num_threads(), costs)
 
 
 def paper_costs(width: int, k: int, steps: int) -> dict[str, tuple[int, int]]:
-    """Flops and trigonometric calls by the paper's "Computational Overhead", in which spherical's omits O(D)."""
+    """Return flops and trigonometric calls by the paper's "Computational Overhead"; spherical's leave out O(D)."""
     return {"linear": ((2 * k + 1) * width, 0), "spherical": (6 * steps * k * width, steps * (2 * k + 2) + 4)}
 
 
-def _work(name: str, table: Tensor, mask_id: int, m: int, k: int, steps: int) -> Callable[[], Tensor]:
-    draw = torch.Generator().manual_seed(0)
-    ids = torch.randint(0, table.shape[0], (m, k), generator=draw).to(table.device)
-    probs = torch.rand(m, k, generator=draw).softmax(-1).to(table.device)
-    weight = torch.rand(m, generator=draw).to(table.device)
-    mask, points = table[mask_id].float(), table[ids].float()
-    return lambda: OPERATORS[name](mask, points, probs, weight, steps=steps)
-
-
 def _fastest(works: dict[str, Callable[[], Tensor]], repeats: int) -> dict[str, float]:
-    """Seconds of the fastest repeat of each, taken in turns so that a slow moment hits all alike."""
+    """Return the seconds of each function's fastest repeat. They take turns, so that a slow moment affects all."""
     best = dict.fromkeys(works, float("inf"))
-    for repeat in range(-2, repeats):
+    for repeat in range(-2, repeats):  # the first two warm up
         for name, work in works.items():
-            began = time.perf_counter()
+            start = time.perf_counter()
             result = work()
             if result.device.type == "cuda":
                 torch.cuda.synchronize(result.device)
-            if repeat >= 0:  # the first two only warm up
-                best[name] = min(best[name], time.perf_counter() - began)
+            if repeat >= 0:
+                best[name] = min(best[name], time.perf_counter() - start)
     return best
 
 
 class _Counter(TorchDispatchMode):
-    """Adds up what every operation costs while it is entered."""
+    """Add up the cost of every tensor operation while it is entered."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -158,13 +150,13 @@ class _Counter(TorchDispatchMode):
             self.flops += _REDUCTIONS[name] * prod(args[0].shape)
         elif name in _ARITHMETIC:
             self.flops += _ARITHMETIC[name] * size
-        elif name not in _FREE | _TRIGONOMETRIC:
+        elif name not in _TRIGONOMETRIC and name not in _FREE:
             self.unknown.add(name)
         return result
 
 
 def counted(work: Callable[[], Tensor]) -> _Counter:
-    """What a computation costs: `flops`, `trigonometric`, and the names of `unknown` operations."""
+    """Run a function and return its `flops`, `trigonometric` calls, and the names of `unknown` operations."""
     with _Counter() as counter:
         work()
     return counter

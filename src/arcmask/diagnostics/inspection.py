@@ -1,14 +1,14 @@
-"""`arcmask inspect`: every diagnostic that can be had, into one folder that appears whole.
+"""Run every possible diagnostic on a checkpoint, and write figures, data and readings into one folder.
 
-Knows where a model, its text and its run lie; what is measured, and how it looks, is known to the other files.
+This module finds the model, its text and its run. The other modules know what is measured and drawn.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cache
 from math import radians
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,115 +16,43 @@ from torch import Tensor
 from arcmask import figures
 from arcmask.checkpoint import load_for_use
 from arcmask.data import Batches, PreparedCorpus, open_prepared, read_index
+from arcmask.data.index import INDEX
 from arcmask.diagnostics.accuracy import top_accuracy
 from arcmask.diagnostics.angles import Angles, angles_over_time
 from arcmask.diagnostics.cost import blend_costs
-from arcmask.diagnostics.drawing import (
-    draw_accuracy,
-    draw_angles,
-    draw_confidence,
-    draw_cost,
-    draw_karcher,
-    draw_norms,
-    draw_paths,
-    draw_sphere,
-    draw_training,
-)
+from arcmask.diagnostics.curves import angles_over_training
+from arcmask.diagnostics.drawing import draw
 from arcmask.diagnostics.karcher import karcher_distances
 from arcmask.diagnostics.norms import norms_by_rank
-from arcmask.diagnostics.paths import LerpNorms, SpherePaths, lerp_norms, sphere_paths
+from arcmask.diagnostics.paths import LerpNorms, lerp_norms, sphere_paths
 from arcmask.diagnostics.predictions import TIMES, Predictions, predict
-from arcmask.diagnostics.training import angles_over_training, find_data
 from arcmask.diagnostics.weights import confidence_weights
 from arcmask.errors import ArcmaskError
 from arcmask.feedback import Confidence, find_operator
 from arcmask.files import json_bytes, write_whole, written_whole
+from arcmask.model import Model
 from arcmask.progress import Progress
-from arcmask.run_folder import CONFIG, find_run, read_metrics, read_settings, read_yaml
+from arcmask.run_folder import CONFIG, METRICS, find_run, read_metrics, read_settings, read_yaml
 from arcmask.settings.inspect import NAMES, InspectConfig
 
-_PREPARED = "a folder that `arcmask prepare` made with the model's tokenizer"
+Metrics = list[dict[str, Any]]  # a record per step
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """What was written where: a sentence for each diagnostic, and one for each kind that is left out."""
+    """The folder that was written, a reading per diagnostic, and a sentence for each kind that was skipped."""
 
     folder: Path
     readings: dict[str, str]
     left_out: list[str]
 
 
-@dataclass(frozen=True)
-class Subject:
-    """A model, and what is known about it."""
-
-    denoiser: Any
-    predictions: list[Predictions]
-    frequencies: Tensor | None
-    metrics: list[dict[str, Any]]
-    start: Confidence
-
-    @property
-    def table(self) -> Tensor:
-        return self.denoiser.table.detach()
-
-    @property
-    def learned(self) -> Confidence | None:
-        """The confidence that was trained; a model that was trained without feedback has none."""
-        feedback = self.denoiser.feedback
-        return None if feedback is None or feedback.operator == "none" else feedback.confidence
-
-    @property
-    def karcher_steps(self) -> int:
-        return 3 if self.denoiser.feedback is None else self.denoiser.feedback.karcher_steps
-
-    @property
-    def top_k(self) -> int:
-        return top_k_of(self.denoiser)
-
-    @cached_property
-    def angles(self) -> Angles:
-        return angles_over_time(self.table, self.denoiser.mask_id, self.predictions, self.karcher_steps)
-
-    @cached_property
-    def paths(self) -> LerpNorms:
-        return lerp_norms(self.table, self.denoiser.mask_id, self.predictions, self.learned or self.start)
-
-    @property
-    def sphere(self) -> SpherePaths:
-        return sphere_paths(radians(self.angles.euclidean_mean), self.paths.mean_norm.median)
-
-
-@dataclass(frozen=True)
-class Diagnostic:
-    """What it needs beside a model, how it is measured, how it is drawn."""
-
-    needs: Literal["nothing", "text", "metrics"]
-    measure: Callable[[Subject], Any]
-    draw: Callable[[Any], figures.Figure]
-
-
-DIAGNOSTICS = {
-    "norms": Diagnostic("nothing", lambda s: norms_by_rank(s.table, s.denoiser.mask_id, s.frequencies), draw_norms),
-    "angles": Diagnostic("text", lambda s: s.angles, draw_angles),
-    "training": Diagnostic("metrics", lambda s: angles_over_training(s.metrics), draw_training),
-    "paths": Diagnostic("text", lambda s: s.paths, draw_paths),
-    "sphere": Diagnostic("text", lambda s: s.sphere, draw_sphere),
-    "confidence": Diagnostic("text", lambda s: confidence_weights(s.predictions, s.start, s.learned), draw_confidence),
-    "karcher": Diagnostic("text", lambda s: karcher_distances(s.table, s.predictions), draw_karcher),
-    "accuracy": Diagnostic("text", lambda s: top_accuracy(s.predictions), draw_accuracy),
-    "cost": Diagnostic(
-        "nothing",
-        lambda s: blend_costs(s.table, s.denoiser.mask_id, top_k=s.top_k, karcher_steps=s.karcher_steps),
-        draw_cost,
-    ),
-}
-assert tuple(DIAGNOSTICS) == NAMES
+_TEXT = ("angles", "paths", "sphere", "confidence", "karcher", "accuracy")
+_NEEDS = {"text": _TEXT, "metrics": ("training",)}  # what a diagnostic needs beside the model
 
 
 def inspect(config: InspectConfig) -> Inspection:
-    """Measure, draw and write all that is possible, or all that the settings name."""
+    """Measure, draw and write every diagnostic that is possible, or every one that the settings name."""
     for name in config.operators:
         find_operator(name)
     run = Path(config.run) if config.run is not None else find_run(config.checkpoint)
@@ -132,26 +60,23 @@ def inspect(config: InspectConfig) -> Inspection:
     metrics = _metrics(config, run)
     corpus = _corpus(config, run, settings)
     names, left_out = _choose(config, corpus, metrics, settings)
-    replaced = [f"{name}.{kind}" for name in NAMES for kind in ("png", "json")]
-    with written_whole(config.folder, tuple(replaced)) as scratch:
+    with written_whole(config.folder, tuple(f"{name}.{kind}" for name in NAMES for kind in ("png", "json"))) as scratch:
         denoiser = _open(config)
         rows = None if corpus is None else _rows(config, corpus, denoiser)
-        wanted = rows is not None and any(DIAGNOSTICS[name].needs == "text" for name in names)
-        total = len(names) + (len(TIMES) if wanted else 0)
-        with Progress("inspecting", unit="parts", total=total) as progress:
-            predictions = []
-            for time in TIMES if wanted else ():
+        times = () if set(names).isdisjoint(_TEXT) else TIMES
+        readings = {}
+        with Progress("inspecting", unit="parts", total=len(times) + len(names)) as progress:
+            predictions: list[Predictions] = []
+            for time in times:
                 assert rows is not None
-                predictions += predict(denoiser, rows, [time], top_k=top_k_of(denoiser), seed=config.seed)
+                predictions += predict(denoiser, rows, [time], top_k=_top_k(denoiser), seed=config.seed)
                 progress.advance(1)
             frequencies = None if corpus is None else corpus.frequencies
-            subject = Subject(denoiser, predictions, frequencies, metrics, _start(settings))
-            readings = {}
+            measures = _measures(denoiser, predictions, frequencies, metrics, _start(settings))
             for name in names:
-                record = DIAGNOSTICS[name].measure(subject)
+                record = measures[name]()
                 readings[name] = record.reading
-                drawn = DIAGNOSTICS[name].draw(record)
-                figures.save(drawn, scratch / f"{name}.png", {"reading": record.reading, **asdict(record)})
+                figures.save(draw(record), scratch / f"{name}.png", {"reading": record.reading, **asdict(record)})
                 progress.advance(1)
         about = asdict(config) | {"run": run and str(run), "data": corpus and str(corpus.folder)}
         about |= {"split": corpus and corpus.split, "rows": None if rows is None else len(rows)}
@@ -160,15 +85,44 @@ def inspect(config: InspectConfig) -> Inspection:
     return Inspection(folder=config.folder, readings=readings, left_out=left_out)
 
 
-def top_k_of(denoiser: Any) -> int:
-    """How many candidates the model's feedback takes; three, if it has none."""
-    wanted = 3 if denoiser.feedback is None else denoiser.feedback.top_k
-    return min(wanted, denoiser.table.shape[0] - 1)
+def _measures(
+    denoiser: Model, predictions: list[Predictions], frequencies: Tensor | None, metrics: Metrics, start: Confidence
+) -> dict[str, Callable[[], Any]]:
+    """Return a function for each diagnostic that measures the model and returns a record."""
+    table, mask_id, feedback = denoiser.table.detach(), denoiser.mask_id, denoiser.feedback
+    steps = 3 if feedback is None else feedback.karcher_steps
+    learned = None if feedback is None or feedback.operator == "none" else feedback.confidence
+
+    @cache
+    def angles() -> Angles:
+        return angles_over_time(table, mask_id, predictions, steps)
+
+    @cache
+    def paths() -> LerpNorms:
+        return lerp_norms(table, mask_id, predictions, learned or start)
+
+    return {
+        "norms": lambda: norms_by_rank(table, mask_id, frequencies),
+        "angles": angles,
+        "training": lambda: angles_over_training(metrics),
+        "paths": paths,
+        "sphere": lambda: sphere_paths(radians(angles().euclidean_mean), paths().mean_norm.median),
+        "confidence": lambda: confidence_weights(predictions, start, learned),
+        "karcher": lambda: karcher_distances(table, predictions),
+        "accuracy": lambda: top_accuracy(predictions),
+        "cost": lambda: blend_costs(table, mask_id, top_k=_top_k(denoiser), karcher_steps=steps),
+    }
 
 
-def _metrics(config: InspectConfig, run: Path | None) -> list[dict[str, Any]]:
-    """The lines with angles in them; none is an error if the run was named."""
-    if run is None or (config.run is None and not (run / "metrics.jsonl").is_file()):
+def _top_k(denoiser: Model) -> int:
+    """Return the number of candidates of the model's feedback; three for a model without."""
+    top_k = 3 if denoiser.feedback is None else denoiser.feedback.top_k
+    return min(top_k, denoiser.table.shape[0] - 1)
+
+
+def _metrics(config: InspectConfig, run: Path | None) -> Metrics:
+    """Return the metrics with angles; raise if the user named the run and it has none."""
+    if run is None or (config.run is None and not (run / METRICS).is_file()):
         return []
     fed = [line for line in read_metrics(run) if "angle" in line]
     if config.run is not None and "training" in config.names and not fed:
@@ -177,7 +131,7 @@ def _metrics(config: InspectConfig, run: Path | None) -> list[dict[str, Any]]:
 
 
 def _corpus(config: InspectConfig, run: Path | None, settings: dict[str, Any]) -> PreparedCorpus | None:
-    """The held-out rows if there are any, of the folder that was given or of the run's."""
+    """Open the held-out rows, or the training rows of a corpus without any, of the given folder or the run's."""
     folder = Path(config.data) if config.data is not None else run and find_data(run, settings)
     if folder is None:
         return None
@@ -185,28 +139,37 @@ def _corpus(config: InspectConfig, run: Path | None, settings: dict[str, Any]) -
     return open_prepared(folder, "validation" if held_out else "train")
 
 
+def find_data(run: Path, settings: Mapping[str, Any]) -> Path | None:
+    """Return the prepared folder of a run; a relative path is tried here and in the folders above the run."""
+    name = settings.get("data")
+    if not isinstance(name, str):
+        return None
+    folders = [Path(name), *(folder / name for folder in run.resolve().parents)]
+    return next((folder for folder in folders if (folder / INDEX).is_file()), None)
+
+
 def _choose(
-    config: InspectConfig, corpus: PreparedCorpus | None, metrics: list[dict[str, Any]], settings: dict[str, Any]
+    config: InspectConfig, corpus: PreparedCorpus | None, metrics: Metrics, settings: dict[str, Any]
 ) -> tuple[list[str], list[str]]:
-    """The diagnostics that can be had, and a sentence for each kind that cannot; one that was asked for must be."""
-    gone = f", and the run's own, {settings['data']}, is not here" if settings.get("data") and corpus is None else ""
-    whys = {}
+    """Return the diagnostics that are possible, and a sentence for each kind that is not; raise if `only` names one."""
+    reasons = {}
     if corpus is None:
-        whys["text"] = f"text is needed{gone}; give --data, {_PREPARED}"
+        gone = f"the run's own text, {settings['data']}, is missing; " if settings.get("data") else ""
+        reasons["text"] = f"{gone}pass --data FOLDER, prepared with the model's tokenizer by `arcmask prepare`"
     if not metrics:
-        whys["metrics"] = "the metrics of a run with feedback are needed; give --run"
-    lacking = {need: [n for n in config.names if DIAGNOSTICS[n].needs == need] for need in whys}
-    left_out = []
-    for need, names in lacking.items():
-        if not names:
-            continue
-        if config.only is not None:
-            raise ArcmaskError(f"{_listed(names)} cannot be had from {config.checkpoint} alone: {whys[need]}")
-        left_out.append(f"left out: {_listed(names)} ({whys[need]})")
-    if corpus is None and "norms" in config.names:
-        left_out.append("norms are not set against frequency: frequencies come with --data")
-    without = {name for names in lacking.values() for name in names}
-    return [name for name in config.names if name not in without], left_out
+        reasons["metrics"] = "pass --run RUN, a training run with feedback"
+    names, left_out = list(config.names), []
+    for need, reason in reasons.items():
+        lacking = [name for name in names if name in _NEEDS[need]]
+        names = [name for name in names if name not in lacking]
+        if lacking and config.only is not None:
+            raise ArcmaskError(f"{_listed(lacking)} of {config.checkpoint} needs {need}: {reason}")
+        if lacking:
+            verb = "needs" if len(lacking) == 1 else "need"
+            left_out.append(f"skipped {_listed(lacking)}, which {verb} {need}: {reason}")
+    if corpus is None and "norms" in names:
+        left_out.append("norms are not compared with frequencies: pass --data")
+    return names, left_out
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -214,8 +177,8 @@ def _listed(names: Iterable[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def _open(config: InspectConfig) -> Any:
-    """The model, ready to be asked, in float32 or wider: what is measured here is not the rounding."""
+def _open(config: InspectConfig) -> Model:
+    """Load the model in evaluation mode, in float32 or wider, so that rounding is not measured."""
     denoiser = load_for_use(config.checkpoint, mask_id=config.mask_id)
     denoiser.eval()
     if denoiser.table.dtype in (torch.bfloat16, torch.float16):
@@ -223,30 +186,29 @@ def _open(config: InspectConfig) -> Any:
     return denoiser
 
 
-def _rows(config: InspectConfig, corpus: PreparedCorpus, denoiser: Any) -> Tensor:
-    """Rows of text that the seed chooses, of a corpus that is seen to fit the model."""
+def _rows(config: InspectConfig, corpus: PreparedCorpus, denoiser: Model) -> Tensor:
+    """Return rows of text (N, L) that the seed chooses; raise if the corpus does not fit the model."""
     vocabulary = denoiser.table.shape[0]
     corpus.check_fits(vocab_size=vocabulary, mask_id=denoiser.mask_id, max_length=denoiser.max_length)
-    if denoiser.tokenizer is not None:
-        theirs, ours = corpus.tokenizer().inner.get_vocab(), denoiser.tokenizer.inner.get_vocab()
-        if theirs != ours:
-            raise ArcmaskError(
-                f"the corpus in {str(corpus.folder)!r} was made with another tokenizer ({corpus.index.tokenizer}) than "
-                f"the model's ({denoiser.tokenizer.name}): their ids stand for different tokens"
-            )
+    tokenizer = denoiser.tokenizer
+    if tokenizer is not None and tokenizer.inner.get_vocab() != corpus.tokenizer().inner.get_vocab():
+        raise ArcmaskError(
+            f"the corpus in {str(corpus.folder)!r} was made with another tokenizer ({corpus.index.tokenizer}) than "
+            f"the model's ({tokenizer.name}): their ids stand for different tokens"
+        )
     count = min(len(corpus), -(-config.tokens // corpus.length))
     return Batches(corpus, batch_size=count, seed=config.seed).batch(0)
 
 
 def _start(settings: dict[str, Any]) -> Confidence:
-    """The confidence as a run starts with it; without a run, the paper's."""
+    """Return the confidence at the start of a run; without a run, the paper's."""
     if settings.get("fixed_weight") is not None:
         return Confidence(fixed=settings["fixed_weight"])
     return Confidence(**{name: settings[name] for name in ("scale", "centre", "steepness") if name in settings})
 
 
 def _page(checkpoint: str, readings: dict[str, str], left_out: list[str]) -> str:
-    """All figures with their sentences, as Markdown."""
+    """Return all figures with their readings as Markdown."""
     parts = [f"# {checkpoint}"]
     parts += [f"## {name}\n\n{reading}\n\n![{name}]({name}.png)" for name, reading in readings.items()]
     return "\n\n".join([*parts, *left_out]) + "\n"

@@ -1,7 +1,4 @@
-"""How far a few Karcher steps end from the Fréchet mean itself. Knows a table and predictions.
-
-Shapes: V vocabulary, D width, M masked positions.
-"""
+"""Measure how far a few Karcher steps end from the converged Fréchet mean."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +8,7 @@ from torch import Tensor
 
 from arcmask import sphere
 from arcmask.candidates import Candidates
-from arcmask.diagnostics.predictions import Predictions, Spread, join, points_of, spread
+from arcmask.diagnostics.predictions import Predictions, Spread, points_of, spread
 
 STEPS = (0, 1, 2, 3, 5)
 _CONVERGED = 50
@@ -20,7 +17,7 @@ _POSITIONS = 4096
 
 @dataclass(frozen=True)
 class KarcherDistances:
-    """Degrees from the converged mean after so many steps, and of the direction of the Euclidean mean."""
+    """Degrees from the converged mean after each number of steps, and from it to the Euclidean mean's direction."""
 
     positions: int
     steps: list[int]
@@ -28,15 +25,15 @@ class KarcherDistances:
     largest: list[float]
     euclidean: Spread
     converged_steps: int
-    residual: float  # the largest distance that the last step of the converged mean still moved it
+    residual: float  # the largest distance that the last step of the converged mean moved a position
 
     @property
     def reading(self) -> str:
-        falls = ", ".join(f"{n} {at.mean:.2g}" for n, at in zip(self.steps, self.distance, strict=True))
+        by_steps = ", ".join(f"{n}: {at.mean:.2g}" for n, at in zip(self.steps, self.distance, strict=True))
         return (
-            f"Degrees from the Fréchet mean after so many Karcher steps, on average: {falls}; steps after the one "
-            "where this is small beside the angle to the mask buy nothing, and the Euclidean mean's direction is "
-            f"{self.euclidean.mean:.2g} away."
+            f"Mean distance from the converged Fréchet mean, in degrees, by number of Karcher steps: {by_steps}. The "
+            f"Euclidean mean is {self.euclidean.mean:.2g} degrees away. More steps are not needed once the distance is "
+            "small compared with the angle to the mask."
         )
 
 
@@ -44,31 +41,23 @@ class KarcherDistances:
 def karcher_distances(
     table: Tensor, predictions: Sequence[Predictions], steps: Sequence[int] = STEPS
 ) -> KarcherDistances:
-    """(V, D), predictions -> distances, in float64, over at most 4,096 positions spread evenly over all."""
-    candidates = _some(join(at.candidates for at in predictions))
-    distance: dict[int, list[Tensor]] = {count: [] for count in steps}
-    euclidean, moved = [], []
+    """Return the distances for a table (V, D), in float64, over at most 4,096 positions spread evenly over all."""
+    candidates = Candidates.join(at.candidates for at in predictions)
+    if len(candidates) > _POSITIONS:
+        rows = torch.linspace(0, len(candidates) - 1, _POSITIONS).long()
+        candidates = candidates[rows.to(candidates.ids.device)]
+    blocks: list[list[Tensor]] = []
     for points, probs in points_of(table, candidates, torch.float64):
-        converged = sphere.frechet_mean(points, probs, _CONVERGED)
-        moved.append(sphere.angle(converged, sphere.frechet_mean(points, probs, _CONVERGED - 1)))
-        euclidean.append(sphere.angle(converged, sphere.combine(probs, points)))
-        for count in steps:
-            distance[count].append(sphere.angle(converged, sphere.frechet_mean(points, probs, count)))
-    degrees = {count: torch.cat(parts).rad2deg() for count, parts in distance.items()}
+        means = [sphere.frechet_mean(points, probs, count) for count in (*steps, _CONVERGED - 1, _CONVERGED)]
+        others = [*means[:-1], sphere.combine(probs, points)]
+        blocks.append([sphere.angle(means[-1], other) for other in others])
+    *distance, moved, euclidean = (torch.cat(parts).rad2deg() for parts in zip(*blocks, strict=True))
     return KarcherDistances(
         positions=len(candidates),
         steps=list(steps),
-        distance=[spread(values) for values in degrees.values()],
-        largest=[float(values.max()) for values in degrees.values()],
-        euclidean=spread(torch.cat(euclidean).rad2deg()),
+        distance=[spread(values) for values in distance],
+        largest=[float(values.max()) for values in distance],
+        euclidean=spread(euclidean),
         converged_steps=_CONVERGED,
-        residual=float(torch.cat(moved).rad2deg().max()),
+        residual=float(moved.max()),
     )
-
-
-def _some(candidates: Candidates) -> Candidates:
-    if len(candidates) <= _POSITIONS:
-        return candidates
-    places = torch.linspace(0, len(candidates) - 1, _POSITIONS).long()
-    places = places.to(candidates.ids.device)
-    return Candidates(ids=candidates.ids[places], probs=candidates.probs[places], entropy=candidates.entropy[places])

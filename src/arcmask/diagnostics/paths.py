@@ -1,6 +1,6 @@
-"""The norm that LERP gives along its path, and the paths of the operators as curves on a sphere.
+"""Measure the norm along the straight path (LERP) to the prediction, and trace every operator's path on a sphere.
 
-Knows a table, predictions and the operators. Shapes: V vocabulary, D width, M masked positions, W weights.
+Shapes: V vocabulary, D width, M masked positions, W weights.
 """
 
 import math
@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from arcmask import sphere
-from arcmask.diagnostics.predictions import Predictions, Spread, join, points_of, spread
+from arcmask.candidates import Candidates
+from arcmask.diagnostics.predictions import Predictions, Spread, histogram, points_of, spread
 from arcmask.errors import ArcmaskError
 from arcmask.feedback import OPERATORS, Confidence
 
@@ -21,7 +22,7 @@ _BARS = 40
 
 @dataclass(frozen=True)
 class LerpNorms:
-    """Norms along LERP's path, over the mask's norm: 1 is the sphere through the mask, on which SLERP stays."""
+    """Norms along LERP's path divided by the mask's norm. SLERP stays at 1, on the sphere through the mask."""
 
     positions: int
     weights: list[float]
@@ -32,19 +33,19 @@ class LerpNorms:
     mean_norm: Spread  # the Euclidean mean's norm, where the path ends
     own_weight: float  # the mean weight that the confidence gives
     own_ratio: Spread  # the ratio at each position's own weight
-    tokens: Spread  # the tokens' own norms, over the mask's
-    thickness: float  # their standard deviation
+    tokens: Spread  # the tokens' norms
+    thickness: float  # the standard deviation of the tokens' norms
 
     @property
     def reading(self) -> str:
-        dip, thick = 1 - self.deepest.median, ""
+        dip, deviations = 1 - self.deepest.median, ""
         if self.thickness > 0:
-            thick = f", {dip / self.thickness:.1f} times the standard deviation of the tokens' norms"
+            deviations = f"; {dip / self.thickness:.1f} standard deviations of the tokens' norms"
         return (
-            f"LERP's path sinks {100 * dip:.0f} % below the sphere through the mask (median{thick}); at the weights "
-            f"that the confidence gives, {self.own_weight:.2f} on average, its norm is {self.own_ratio.mean:.2f} of "
-            f"the mask's; SLERP stays on that sphere, and tokens lie between {self.tokens.low:.2f} and "
-            f"{self.tokens.high:.2f} of its radius."
+            f"LERP's path sinks {100 * dip:.0f} % below the sphere through the mask (median{deviations}). At the "
+            f"weights of the confidence, {self.own_weight:.2f} on average, its mean norm is {self.own_ratio.mean:.2f} "
+            f"times the mask's. 90 % of the tokens have norms of {self.tokens.low:.2f} to {self.tokens.high:.2f} times "
+            "the mask's."
         )
 
 
@@ -52,16 +53,16 @@ class LerpNorms:
 def lerp_norms(
     table: Tensor, mask_id: int, predictions: Sequence[Predictions], confidence: Confidence | None = None
 ) -> LerpNorms:
-    """(V, D), id, predictions, and the model's confidence (by default the paper's) -> how LERP leaves the sphere.
+    """Return how far LERP leaves the sphere, for a table (V, D) and the model's confidence (default: the paper's).
 
-    |(1 - w) m + w mu|^2 is a parabola in w, so that two inner products a position give the whole path.
+    |(1 - w) m + w mu|^2 is a parabola in w, so two inner products per position give the whole path.
     """
     confidence = Confidence() if confidence is None else confidence
-    candidates = join(at.candidates for at in predictions)
+    candidates = Candidates.join(at.candidates for at in predictions)
     mask = table[mask_id].double()
     square = mask.square().sum()
     if not bool(square > 0):
-        raise ArcmaskError("the mask's embedding has no length, so that there is no sphere through it")
+        raise ArcmaskError("the mask's embedding is zero, so there is no sphere through it")
     along, mean_square = [], []
     for points, probs in points_of(table, candidates, torch.float64):
         mean = sphere.combine(probs, points)
@@ -72,14 +73,15 @@ def lerp_norms(
     deepest = _ratio(*path, _lowest(*path)).cpu()
     edges = torch.linspace(0, 1, _BARS + 1, dtype=torch.float64)
     own = confidence(candidates.entropy).to(mask)
-    tokens = torch.linalg.vector_norm(_without(table, mask_id).double(), dim=-1) / square.sqrt()
+    without_mask = torch.cat([table[:mask_id], table[mask_id + 1 :]])
+    tokens = torch.linalg.vector_norm(without_mask.double(), dim=-1) / square.sqrt()
     return LerpNorms(
         positions=len(candidates),
         weights=weights.tolist(),
         ratio=[spread(_ratio(*path, weight)) for weight in weights],
         deepest=spread(deepest),
         deepest_edges=edges.tolist(),
-        deepest_histogram=torch.histogram(deepest.clamp(0, 1), edges).hist.long().tolist(),
+        deepest_histogram=histogram(deepest.clamp(0, 1), edges),
         mean_norm=spread(path[1].sqrt()),
         own_weight=float(own.mean()),
         own_ratio=spread(_ratio(*path, own)),
@@ -89,24 +91,20 @@ def lerp_norms(
 
 
 def _ratio(along: Tensor, mean_square: Tensor, weight: Tensor) -> Tensor:
-    """<m, mu> and |mu|^2, both over |m|^2 -> norms over |m| at a weight, or at one weight each."""
+    """Return |(1 - w) m + w mu| / |m| (M,) from <m, mu> / |m|^2, |mu|^2 / |m|^2, and one weight or (M,) weights."""
     squared = (1 - weight) ** 2 + 2 * weight * (1 - weight) * along + weight**2 * mean_square
     return squared.clamp_min(0).sqrt()
 
 
 def _lowest(along: Tensor, mean_square: Tensor) -> Tensor:
-    """The weight in [0, 1] at which each path is nearest to the centre."""
+    """Return the weight in [0, 1] at which each path is nearest to the centre."""
     opening = 1 - 2 * along + mean_square
     return torch.where(opening > 0, (1 - along) / torch.where(opening > 0, opening, 1.0), 0.0).clamp(0, 1)
 
 
-def _without(table: Tensor, mask_id: int) -> Tensor:
-    return torch.cat([table[:mask_id], table[mask_id + 1 :]])
-
-
 @dataclass(frozen=True)
 class SpherePaths:
-    """Paths from the mask, on the unit sphere, to one mean at that angle and of that norm; points (W, 3) each."""
+    """Each operator's path (W, 3) from the mask, on the unit sphere, to one mean with that angle and norm."""
 
     degrees: float
     mean_norm: float
@@ -115,17 +113,19 @@ class SpherePaths:
 
     @property
     def reading(self) -> str:
-        lowest = min(math.hypot(*point) for point in self.paths["linear"])
+        lowest = {name: min(math.hypot(*point) for point in path) for name, path in self.paths.items()}
+        inside = [f"{OPERATORS[name].label} {norm:.2f}" for name, norm in lowest.items() if norm < 1 - 1e-6]
         return (
-            f"With this model's typical angle of {self.degrees:.0f} degrees and a mean of {self.mean_norm:.2f} times "
-            f"the mask's norm, the chord (LERP) comes as near to the centre as {lowest:.2f} of the radius, while the "
-            "arc (SLERP) stays on the sphere and turns at an even pace; dots are equal steps of the weight."
+            f"The paths are drawn at the model's mean angle of {self.degrees:.0f} degrees, to a mean of "
+            f"{self.mean_norm:.2f} times the mask's norm. Smallest distance from the centre, in radii: "
+            f"{', '.join([*inside, 'all others 1'] if len(inside) < len(lowest) else inside)}. "
+            "Dots mark equal steps of the weight."
         )
 
 
 @torch.no_grad()
 def sphere_paths(angle: float, mean_norm: float = 1.0, count: int = 121) -> SpherePaths:
-    """An angle in radians and a norm -> the paths that the operators themselves take there, in three dimensions."""
+    """Return the path of every operator in three dimensions, at an angle in radians and `count` weights."""
     weight = torch.linspace(0, 1, count, dtype=torch.float64)
     mask = sphere.unit(torch.tensor([0.75, -0.55, -0.1], dtype=torch.float64))
     up = torch.tensor([0.1, 0.45, 1.0], dtype=torch.float64)
@@ -137,7 +137,8 @@ def sphere_paths(angle: float, mean_norm: float = 1.0, count: int = 121) -> Sphe
         mean_norm=mean_norm,
         weights=weight.tolist(),
         paths={
-            name: OPERATORS[name](mask, candidates, probs, weight).tolist()
-            for name in ("linear", "renormalized", "spherical")
+            name: operator(mask, candidates, probs, weight).tolist()
+            for name, operator in OPERATORS.items()
+            if name != "none"
         },
     )

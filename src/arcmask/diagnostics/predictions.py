@@ -1,11 +1,11 @@
-"""What a denoiser predicts at masked positions: all that the other diagnostics look at.
+"""Predict masked positions with a denoiser, and summarise numbers over those positions.
 
-Knows a denoiser and rows of tokens. Only candidates are kept; logits exist for a few rows at a time.
+The other diagnostics measure these predictions. Only candidates are kept; logits exist for a few rows at a time.
 
 Shapes: N rows, L positions, V vocabulary, D width, M masked positions, K candidates.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,15 +17,13 @@ from arcmask.errors import ArcmaskError
 from arcmask.model import Denoiser
 
 TIMES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-# Numbers that exist at a time: of logits, and of candidates' embeddings.
-_CHUNK = 1 << 22
-# Positions in one pass of the denoiser.
-_PASS = 2048
+_CHUNK = 1 << 22  # numbers in memory at a time: of logits, and of candidates' embeddings
+_PASS = 2048  # positions in one pass of the denoiser
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """The masked positions of some rows at one time: the tokens that were there (M,), and the candidates for them."""
+    """The masked positions of some rows at one time: the true tokens (M,), and the candidates for them."""
 
     time: float
     targets: Tensor
@@ -37,29 +35,34 @@ class Predictions:
 
 @dataclass(frozen=True)
 class Spread:
-    """A distribution in four numbers."""
+    """A distribution in four numbers: the mean, and the 5 %, 50 % and 95 % quantiles."""
 
     mean: float
-    low: float  # 5 % lie below
+    low: float
     median: float
-    high: float  # 5 % lie above
+    high: float
 
 
 def spread(values: Tensor) -> Spread:
-    """(M,) with M of at least 1 -> its spread."""
+    """Return the spread of at least one value (M,)."""
     values = values.double()
     low, median, high = torch.quantile(values, values.new_tensor([0.05, 0.5, 0.95])).tolist()
     return Spread(mean=float(values.mean()), low=low, median=median, high=high)
+
+
+def histogram(values: Tensor, edges: Tensor) -> list[int]:
+    """Count the values (M,) on the CPU between consecutive edges (E,); return E - 1 counts."""
+    return torch.histogram(values, edges).hist.long().tolist()
 
 
 @torch.no_grad()
 def predict(
     denoiser: Denoiser, rows: Tensor, times: Sequence[float] = TIMES, *, top_k: int = 3, seed: int = 0
 ) -> list[Predictions]:
-    """Clean rows (N, L) -> the draft pass's predictions at each time, for positions that the seed chooses.
+    """Mask clean rows (N, L) at each time, and return what the draft pass predicts there.
 
-    All times share one draw, so that what is masked at a time stays masked at a later one, and differences between
-    times are not those between draws.
+    At time t a fraction t of the positions is masked. All times share one random draw, so a position that is masked at
+    one time is masked at every later time.
     """
     uniform = torch.rand(rows.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     return [_predict_at(denoiser, rows, time, uniform < time, top_k) for time in times]
@@ -67,7 +70,7 @@ def predict(
 
 def _predict_at(denoiser: Denoiser, rows: Tensor, time: float, masked: Tensor, top_k: int) -> Predictions:
     if not bool(masked.any()):
-        raise ArcmaskError(f"at t = {time} none of the {rows.numel()} tokens is masked; look at more tokens")
+        raise ArcmaskError(f"at t = {time} none of the {rows.numel()} tokens is masked; use more tokens")
     device, vocabulary = denoiser.table.device, denoiser.table.shape[0]
     rows, masked = rows.to(device), masked.to(device)
     tokens = rows.masked_fill(masked, denoiser.mask_id)
@@ -75,28 +78,13 @@ def _predict_at(denoiser: Denoiser, rows: Tensor, time: float, masked: Tensor, t
     for start in range(0, len(rows), height):
         batch = slice(start, start + height)
         hidden = denoiser.hidden(embedding(tokens[batch], denoiser.table))[masked[batch]]
-        for some in hidden.split(max(1, _CHUNK // vocabulary)):
-            parts.append(top_candidates(denoiser.logits(some), top_k, exclude=denoiser.mask_id))
-    return Predictions(time=time, targets=rows[masked], candidates=join(parts))
-
-
-def join(parts: Iterable[Candidates]) -> Candidates:
-    """The rows of all, one after another."""
-    parts = list(parts)
-    return Candidates(
-        ids=torch.cat([part.ids for part in parts]),
-        probs=torch.cat([part.probs for part in parts]),
-        entropy=torch.cat([part.entropy for part in parts]),
-    )
+        for chunk in hidden.split(max(1, _CHUNK // vocabulary)):
+            parts.append(top_candidates(denoiser.logits(chunk), top_k, exclude=denoiser.mask_id))
+    return Predictions(time=time, targets=rows[masked], candidates=Candidates.join(parts))
 
 
 def points_of(table: Tensor, candidates: Candidates, dtype: torch.dtype) -> Iterator[tuple[Tensor, Tensor]]:
-    """The candidates' embeddings (m, K, D) and probabilities (m, K), a block of rows at a time."""
+    """Yield the candidates' embeddings (m, K, D) and probabilities (m, K), a block of rows at a time."""
     height = max(1, _CHUNK // (candidates.ids.shape[1] * table.shape[1]))
     for ids, probs in zip(candidates.ids.split(height), candidates.probs.split(height), strict=True):
         yield table[ids].to(dtype), probs.to(dtype)
-
-
-def nearest(times: Sequence[float], wanted: float = 0.5) -> int:
-    """The place of the time that is nearest to the wanted one."""
-    return min(range(len(times)), key=lambda place: abs(times[place] - wanted))

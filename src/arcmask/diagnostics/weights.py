@@ -1,4 +1,4 @@
-"""Entropies of the predictions, and the weight that a confidence makes of them. Shapes: M masked positions."""
+"""Measure the entropies of the predictions, and the feedback weights that a confidence gives them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from arcmask.diagnostics.predictions import Predictions, Spread, spread
+from arcmask.diagnostics.predictions import Predictions, Spread, histogram, spread
 from arcmask.feedback import Confidence
 
 _BARS = 40
@@ -14,7 +14,7 @@ _BARS = 40
 
 @dataclass(frozen=True)
 class Weights:
-    """The weights that one confidence gives: over all positions, at each time, and as a function of entropy."""
+    """The weights of one confidence: over all positions, at each time, and as a function of entropy."""
 
     settings: dict[str, float]
     weight: Spread
@@ -25,7 +25,7 @@ class Weights:
 
 @dataclass(frozen=True)
 class ConfidenceWeights:
-    """Entropies in nats, and weights as training starts and, if there is learned feedback, as it learned them."""
+    """Entropies in nats, and the weights at the start of training and, for trained feedback, in the checkpoint."""
 
     times: list[float]
     positions: list[int]
@@ -39,12 +39,12 @@ class ConfidenceWeights:
 
     @property
     def reading(self) -> str:
-        given = ", ".join(f"{name} {value:.3g}" for name, value in self.start.settings.items())
-        learned = "" if self.learned is None else f", and with those of the checkpoint {self.learned.weight.mean:.3f}"
+        settings = ", ".join(f"{name} {value:.3g}" for name, value in self.start.settings.items())
+        learned = "" if self.learned is None else f" and {self.learned.weight.mean:.3f} in the checkpoint"
         return (
-            f"Predictions have {self.entropy.mean:.2f} nats of entropy on average; with the confidence's values at "
-            f"step 0 ({given}) the weight is {self.start.weight.mean:.3f}{learned} (the paper starts near 0.13-0.14): "
-            "at 0 nothing is fed back, at 1 the prediction takes the mask's place."
+            f"The mean entropy of a prediction is {self.entropy.mean:.2f} nats. The mean weight is "
+            f"{self.start.weight.mean:.3f} at step 0 ({settings}; paper: 0.13 to 0.14){learned}. A weight of 0 feeds "
+            "nothing back; a weight of 1 replaces the mask by the prediction."
         )
 
 
@@ -52,33 +52,32 @@ class ConfidenceWeights:
 def confidence_weights(
     predictions: Sequence[Predictions], start: Confidence | None = None, learned: Confidence | None = None
 ) -> ConfidenceWeights:
-    """Predictions, and the confidence at step 0 (by default the paper's) and now -> entropies and weights."""
+    """Return entropies and weights for the confidence at step 0 (default: the paper's) and the learned one."""
     entropies = [at.candidates.entropy.double().cpu() for at in predictions]
-    together = torch.cat(entropies)
-    entropy_edges = torch.linspace(0, 1.02 * max(float(together.max()), 1e-3), _BARS + 1, dtype=torch.float64)
+    pooled = torch.cat(entropies)
+    entropy_edges = torch.linspace(0, 1.02 * max(float(pooled.max()), 1e-3), _BARS + 1, dtype=torch.float64)
     weight_edges = torch.linspace(0, 1, 2 * _BARS + 1, dtype=torch.float64)
     return ConfidenceWeights(
         times=[at.time for at in predictions],
         positions=[len(at) for at in predictions],
-        entropy=spread(together),
+        entropy=spread(pooled),
         entropy_over_time=[spread(at) for at in entropies],
         entropy_edges=entropy_edges.tolist(),
-        entropy_histogram=torch.histogram(together, entropy_edges).hist.long().tolist(),
+        entropy_histogram=histogram(pooled, entropy_edges),
         weight_edges=weight_edges.tolist(),
         start=_weights(Confidence() if start is None else start, entropies, entropy_edges, weight_edges),
         learned=None if learned is None else _weights(learned, entropies, entropy_edges, weight_edges),
     )
 
 
-def _weights(confidence: Confidence, entropies: list[Tensor], at: Tensor, edges: Tensor) -> Weights:
-    weights = [confidence(some).double().cpu() for some in entropies]
-    together = torch.cat(weights)
-    names = ("scale", "centre", "steepness")
-    settings = {name: float(getattr(confidence, name)) for name in names} if confidence.fixed is None else {}
+def _weights(confidence: Confidence, entropies: list[Tensor], entropy_edges: Tensor, weight_edges: Tensor) -> Weights:
+    weights = [confidence(at).double().cpu() for at in entropies]
+    pooled = torch.cat(weights)
+    names = ("scale", "centre", "steepness") if confidence.fixed is None else ("fixed",)
     return Weights(
-        settings=settings or {"fixed": float(confidence.fixed or 0.0)},
-        weight=spread(together),
+        settings={name: float(getattr(confidence, name)) for name in names},
+        weight=spread(pooled),
         over_time=[float(weight.mean()) for weight in weights],
-        histogram=torch.histogram(together, edges).hist.long().tolist(),
-        curve=confidence(at).tolist(),
+        histogram=histogram(pooled, weight_edges),
+        curve=confidence(entropy_edges).tolist(),
     )

@@ -8,25 +8,18 @@ from typing import Any
 import yaml
 
 from arcmask.report.comparisons import Comparison, comparisons, multiplicity_note, pairs, tally
-from arcmask.report.document import Block, Chapter, Picture, Section, figure_block, table_blocks
+from arcmask.report.document import Block, Chapter, Section, figure_block, table_blocks
 from arcmask.report.folder import SHOWN, Experiment, Training
-from arcmask.report.geometry import norm_figure, sphere_figures
+from arcmask.report.geometry import geometry_figures
 from arcmask.report.quantities import KINDS, MAIN, quantities
 from arcmask.report.samples import panels
 from arcmask.report.score_figures import difference_figures, score_figures
+from arcmask.report.step_metrics import read_step
 from arcmask.report.tables import bound_table, difference_table, interval_table, main_table, seed_table
-from arcmask.report.training import read_step
 from arcmask.report.training_figures import experiment_figures, single_figures
 from arcmask.report.training_tables import ablation_tables, arm_table, likelihood_table, regime_table
 from arcmask.report.wording import count, listed
 from arcmask.run_folder import INSPECTION, TRAINING, cell_folder
-
-_PICTURES = {
-    "angles": "Angle between mask and predicted mean over t",
-    "confidence": "Entropies and the confidence weight",
-    "karcher": "Distance from the converged mean",
-    "accuracy": "How often a prediction is right",
-}
 
 
 def experiment_chapter(experiment: Experiment, name: str) -> Chapter:
@@ -141,20 +134,8 @@ def _training(experiment: Experiment, compared: list[Comparison]) -> list[Block]
 
 
 def _geometry(experiment: Experiment) -> list[Block]:
-    drawings: list[Any] = list(sphere_figures(experiment))
-    norms = norm_figure(experiment.inspected.get("norms", {}))
-    drawings += [] if norms is None else [norms]
-    for name, title in _PICTURES.items():
-        png = experiment.folder / "base" / "inspect" / f"{name}.png"
-        if name in experiment.inspected and png.is_file():
-            data = experiment.inspected[name]
-            drawings.append(Picture(f"base-{name}", title, str(data.get("reading", "")), png.read_bytes(), data))
-    blocks = figure_block(drawings)
-    if norms is None:
-        blocks.append(
-            Block("text", "Norm against frequency rank is not shown: base/inspect has no norms with frequencies.")
-        )
-    return blocks
+    missing = [Block("text", f"There are no figures, because the base model was not inspected ({INSPECTION}).")]
+    return figure_block(geometry_figures(experiment)) or missing
 
 
 def _samples(experiment: Experiment) -> list[Block]:

@@ -1,6 +1,5 @@
-"""Figures of generation: each score against the budget with its interval, and the paired differences."""
+"""Draw the scores of generated samples: each score against the budget, and the paired differences between arms."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -12,146 +11,137 @@ from arcmask.report.figure import SIZE, Drawing, Look, legend_below, looks, name
 from arcmask.report.folder import Arm, Experiment
 from arcmask.report.paper import MEANS, paper_arm
 from arcmask.report.quantities import MAIN, Quantity, point, quantities
-from arcmask.report.wording import count
+from arcmask.report.wording import count, listed, slug
+
+Points = list[dict[str, Any]]
 
 
 def score_figures(experiment: Experiment) -> list[Drawing]:
-    """One for each of the main scores that the experiment has."""
+    """Return a figure for each of the main scores that the experiment has."""
     return [_against_budget(experiment, quantity) for quantity in quantities(experiment, MAIN)]
-
-
-def score_points(experiment: Experiment, quantity: Quantity, arm: Arm) -> list[dict[str, Any]]:
-    """What is drawn of an arm: at each budget the mean, and its interval with what it is over."""
-    found = []
-    for budget in experiment.budgets:
-        at = point(experiment, quantity, arm.name, budget)
-        if at is not None:
-            told = {"budget": budget, "mean": at.summary.mean, "interval": at.interval, "interval_over": at.over}
-            found.append(told | {"seeds": at.seeds})
-    return found
 
 
 def _against_budget(experiment: Experiment, quantity: Quantity) -> Drawing:
     arms = list(experiment.arms.values())
     style = looks(arms)
-    made, axes = figures.figure(*SIZE)
-    data: dict[str, Any] = {"score": quantity.score, **dict(quantity.depends), "arms": {}}
-    for place, arm in enumerate(arms):
-        points = score_points(experiment, quantity, arm)
+    canvas, axes = figures.figure(*SIZE)
+    by_arm: dict[str, dict[str, Any]] = {}
+    for number, arm in enumerate(arms):
+        points, paper = _points(experiment, quantity, arm), _paper_points(experiment, quantity, arm)
         if not points:
             continue
-        shift = 1.0 + 0.05 * (place - (len(arms) - 1) / 2)  # so that intervals do not hide each other
-        _draw_points(axes, points, style[arm.name], arm.label, shift)
-        data["arms"][arm.name] = {"label": arm.label, "points": points}
-        theirs = _paper_points(experiment, quantity, arm)
-        if theirs:
-            data["arms"][arm.name]["paper"] = theirs
-            _draw_paper(axes, theirs, style[arm.name], shift)
+        shift = 1.0 + 0.05 * (number - (len(arms) - 1) / 2)  # so that intervals do not hide each other
+        look = style[arm.name]
+        _draw_points(axes, points, look, shift, ls=look.dashes, lw=1.5, label=arm.label)
+        by_arm[arm.name] = {"label": arm.label, "points": points}
+        if paper:
+            _draw_points(axes, paper, look, 1.06 * shift, lw=0, mfc="none", alpha=0.9)
+            by_arm[arm.name]["paper"] = paper
     _budget_axis(axes, experiment.budgets)
     name_axes(axes, quantity.label, "denoising steps T", quantity.heading)
     legend_below(axes)
+    data = {"score": quantity.score, **dict(quantity.depends), "arms": by_arm}
+    caption = _caption(quantity, list(by_arm.values()))
+    return Drawing(quantity.slug, f"{quantity.label} against budget", caption, canvas, data)
+
+
+def _caption(quantity: Quantity, drawn: Points) -> str:
+    meaning, note = quantity.kind.meaning, quantity.note if quantity.score == "generative_perplexity" else ""
     caption = (
-        f"{quantity.kind.meaning[0].upper()}{quantity.kind.meaning[1:]}{_by(quantity)}, against the number of "
-        f"denoising steps T; points are means over seeds, bars their 95 % intervals"
-        + (", hollow points what the paper prints." if any("paper" in arm for arm in data["arms"].values()) else ".")
+        f"{' '.join([meaning[0].upper() + meaning[1:], note]).strip()}, against the number of denoising steps T. "
+        "Points are means over seeds, bars their 95 % confidence intervals."
     )
-    if any(p["interval_over"] == "samples" for arm in data["arms"].values() for p in arm["points"]):
-        caption += " With one seed the bar is the bootstrap interval over its samples."
-    return Drawing(quantity.slug, f"{quantity.label} against budget", caption, made, data)
+    if any("paper" in arm for arm in drawn):
+        caption += " Hollow points are the paper\u2019s values."
+    if any(at["interval_over"] == "samples" for arm in drawn for at in arm["points"]):
+        caption += " With one seed, the bar is the bootstrap interval over its samples."
+    return caption
 
 
-def _by(quantity: Quantity) -> str:
-    return f" {quantity.note}" if quantity.score == "generative_perplexity" else ""
+def _points(experiment: Experiment, quantity: Quantity, arm: Arm) -> Points:
+    """Return an arm's mean and interval at each budget that has scores."""
+    points = []
+    for budget in experiment.budgets:
+        at = point(experiment, quantity, arm.name, budget)
+        if at is not None:
+            interval = {"interval": at.interval, "interval_over": at.over, "seeds": at.seeds}
+            points.append({"budget": budget, "mean": at.summary.mean} | interval)
+    return points
 
 
-def _draw_points(axes: Axes, points: list[dict[str, Any]], look: Look, label: str, shift: float) -> None:
-    x = [p["budget"] * shift for p in points]
-    y = [p["mean"] for p in points]
-    axes.plot(x, y, color=look.colour, ls=look.dashes, lw=1.5, marker=look.marker, ms=5.5, label=label)
-    for at, p in zip(x, points, strict=True):
-        if p["interval"] is not None:
-            axes.vlines(at, *p["interval"], color=look.colour, lw=1.4)
+def _paper_points(experiment: Experiment, quantity: Quantity, arm: Arm) -> Points:
+    name = paper_arm(arm.train) if experiment.is_paper else None
+    printed = {budget: MEANS.get((name or "", budget, quantity.score)) for budget in experiment.budgets}
+    return [{"budget": budget, "mean": p.mean, "half_width": p.half_width} for budget, p in printed.items() if p]
 
 
-def _paper_points(experiment: Experiment, quantity: Quantity, arm: Arm) -> list[dict[str, Any]]:
-    if not experiment.is_paper:
-        return []
-    theirs = paper_arm(arm.train) or ""
-    found = [(budget, MEANS.get((theirs, budget, quantity.score))) for budget in experiment.budgets]
-    return [{"budget": budget, "mean": p.mean, "half_width": p.half_width} for budget, p in found if p is not None]
+def _draw_points(axes: Axes, points: Points, look: Look, shift: float, **line: Any) -> None:
+    x, y = [at["budget"] * shift for at in points], [at["mean"] for at in points]
+    axes.plot(x, y, color=look.colour, marker=look.marker, ms=5.5, **line)
+    for position, at in zip(x, points, strict=True):
+        half = at.get("half_width")  # of the paper's points
+        if half is not None:
+            ends = at["mean"] - half, at["mean"] + half
+            axes.vlines(position, *ends, color=look.colour, lw=0.9, ls=(0, (2, 1.5)))
+        elif at.get("interval") is not None:
+            axes.vlines(position, *at["interval"], color=look.colour, lw=1.4)
 
 
-def _draw_paper(axes: Axes, points: list[dict[str, Any]], look: Look, shift: float) -> None:
-    x, y = [p["budget"] * shift * 1.06 for p in points], [p["mean"] for p in points]
-    axes.plot(x, y, color=look.colour, lw=0, marker=look.marker, ms=5.5, mfc="none", alpha=0.9)
-    for at, p in zip(x, points, strict=True):
-        if p["half_width"] is not None:
-            low, high = p["mean"] - p["half_width"], p["mean"] + p["half_width"]
-            axes.vlines(at, low, high, color=look.colour, lw=0.9, ls=(0, (2, 1.5)))
-
-
-def _budget_axis(axes: Axes, budgets: Sequence[int]) -> None:
+def _budget_axis(axes: Axes, budgets: list[int]) -> None:
     axes.set_xscale("log", base=2)
     axes.set_xticks(budgets, [str(budget) for budget in budgets])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlim(budgets[0] / 1.25, budgets[-1] * 1.25)
 
 
-def difference_figures(experiment: Experiment, found: list[Comparison]) -> list[Drawing]:
-    """For each score, every pair's difference at every budget with its interval."""
-    by_label: dict[str, list[Comparison]] = {}
-    for comparison in found:
-        if comparison.budget is not None:
-            by_label.setdefault(comparison.label, []).append(comparison)
-    return [_differences(experiment, label, mine) for label, mine in by_label.items()]
+def difference_figures(experiment: Experiment, compared: list[Comparison]) -> list[Drawing]:
+    """Return a figure for each score: the difference of every pair at every budget, with its interval."""
+    at_budgets = [comparison for comparison in compared if comparison.budget is not None]
+    labels = dict.fromkeys(comparison.label for comparison in at_budgets)
+    return [_differences(experiment, label, [c for c in at_budgets if c.label == label]) for label in labels]
 
 
-def _differences(experiment: Experiment, label: str, found: list[Comparison]) -> Drawing:
-    shown = [pair for pair in pairs(experiment) if any(c.pair == pair for c in found)]
-    style, rows = looks(list(experiment.arms.values())), []
-    lines = len(experiment.budgets) + 2  # of a pair: its name, a line for each budget, and a gap
-    made, axes = figures.figure(SIZE[0], 0.9 + 0.17 * lines * len(shown))
-    for place, pair in enumerate(shown):
-        top = -place * lines
-        behind = {"facecolor": "#ffffff", "edgecolor": "none", "pad": 1.0}  # so that no line runs through the words
-        where = axes.get_yaxis_transform()
-        axes.text(0.0, top, pair.label, transform=where, va="center", fontsize=8.5, color=figures.INK, bbox=behind)
-        mine = [c for c in found if c.pair == pair]
-        _draw_pair(axes, mine, top - 1, style[pair.first.name], experiment.budgets)
-        rows += [_pair_data(c) for c in mine]
+def _differences(experiment: Experiment, label: str, compared: list[Comparison]) -> Drawing:
+    by_pair = {pair: [c for c in compared if c.pair == pair] for pair in pairs(experiment)}
+    by_pair = {pair: rows for pair, rows in by_pair.items() if rows}
+    style, budgets = looks(list(experiment.arms.values())), experiment.budgets
+    height = len(budgets) + 2  # rows of a pair: its name, one per budget, and a gap
+    canvas, axes = figures.figure(SIZE[0], 0.9 + 0.17 * height * len(by_pair))
+    text: dict[str, Any] = {"va": "center", "fontsize": 8.5, "color": figures.INK}
+    text["bbox"] = {"facecolor": "#ffffff", "edgecolor": "none", "pad": 1.0}  # so that no line crosses the text
+    for number, (pair, rows) in enumerate(by_pair.items()):
+        axes.text(0.0, -number * height, pair.label, transform=axes.get_yaxis_transform(), **text)
+        for row in rows:
+            _draw_difference(axes, row, -number * height - 1 - budgets.index(row.budget or 0), style[pair.first.name])
     axes.axvline(0, color=figures.MUTED, lw=1, zorder=0)
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
-    axes.set_ylim(1 - lines * len(shown), 1)
-    name_axes(axes, f"{label}: paired differences", f"difference in {label}")
-    budgets = ", ".join(str(budget) for budget in experiment.budgets)
+    axes.set_ylim(1 - height * len(by_pair), 1)
+    title = f"{label}: paired differences"
+    name_axes(axes, title, f"difference in {label}")
     caption = (
-        f"First arm minus second, seed by seed, from top to bottom at T = {budgets}; bars are 95 % intervals of "
-        f"{count(max(c.difference.n for c in found), 'seed')}, and one that crosses zero shows no difference."
+        f"First arm minus second at equal seed, from top to bottom at T = {listed(budgets)}. Bars are 95 % confidence "
+        f"intervals over {count(max(c.difference.n for c in compared), 'seed')}; a bar that crosses zero shows no "
+        "difference."
     )
-    better = found[0].better
+    better = compared[0].better
     if better is not None:
         caption += f" The first arm is better to the {'left' if better == 'lower' else 'right'} of the line."
-    slug = "".join(letter if letter.isalnum() else "-" for letter in label.lower()).strip("-").replace("--", "-")
-    return Drawing(f"differences-{slug}", f"{label}: paired differences", caption, made, {"rows": rows})
+    data = {"rows": [_row_data(row) for rows in by_pair.values() for row in rows]}
+    return Drawing(f"differences-{slug(label).replace('--', '-')}", title, caption, canvas, data)
 
 
-def _draw_pair(axes: Axes, found: list[Comparison], y: int, look: Look, budgets: list[int]) -> None:
-    for comparison in found:
-        assert comparison.budget is not None
-        at = y - budgets.index(comparison.budget)
-        difference = comparison.difference
-        if difference.half_width is not None:
-            low, high = difference.mean - difference.half_width, difference.mean + difference.half_width
-            axes.hlines(at, low, high, color=look.colour, lw=1.6)
-        axes.plot(difference.mean, at, color=look.colour, marker=look.marker, ms=5)
-        axes.annotate(
-            f"T = {comparison.budget}", (1.0, at), xycoords=("axes fraction", "data"), xytext=(4, 0),
-            textcoords="offset points", va="center", fontsize=7.5, color=figures.MUTED,
-        )  # fmt: skip
+def _draw_difference(axes: Axes, row: Comparison, y: int, look: Look) -> None:
+    mean, half = row.difference.mean, row.difference.half_width
+    if half is not None:
+        axes.hlines(y, mean - half, mean + half, color=look.colour, lw=1.6)
+    axes.plot(mean, y, color=look.colour, marker=look.marker, ms=5)
+    axes.annotate(
+        f"T = {row.budget}", (1.0, y), xycoords=("axes fraction", "data"), xytext=(4, 0),
+        textcoords="offset points", va="center", fontsize=7.5, color=figures.MUTED,
+    )  # fmt: skip
 
 
-def _pair_data(comparison: Comparison) -> dict[str, Any]:
-    difference = comparison.difference
-    names = {"first": comparison.pair.first.name, "second": comparison.pair.second.name, "budget": comparison.budget}
-    return names | {"mean": difference.mean, "half_width": difference.half_width, "n": difference.n}
+def _row_data(row: Comparison) -> dict[str, Any]:
+    names = {"first": row.pair.first.name, "second": row.pair.second.name, "budget": row.budget}
+    return names | {"mean": row.difference.mean, "half_width": row.difference.half_width, "n": row.difference.n}

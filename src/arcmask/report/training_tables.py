@@ -8,9 +8,9 @@ from typing import Any
 from arcmask.report.folder import Arm, Experiment
 from arcmask.report.paper import REGIMES, Trained, paper_ablation, paper_arm
 from arcmask.report.quantities import bounds, mean_point
+from arcmask.report.step_metrics import at_step, read_step, window
 from arcmask.report.table import Entry, Head, Row, Table, words
 from arcmask.report.tables import mean_entry, notes
-from arcmask.report.training import at_step, read_step, window
 from arcmask.report.wording import MINUS, NONE, PLUS_MINUS, count
 
 _SETTINGS = {

@@ -1,0 +1,39 @@
+"""Read the metrics of a training run at one step, for the tables."""
+
+import math
+
+from arcmask.report.folder import Experiment, Training
+
+
+def window(step: int) -> int:
+    """Return the number of steps over which the tables average: a tenth of the steps so far, between 10 and 100."""
+    return min(step, max(10, min(100, step // 10)))
+
+
+def read_step(experiment: Experiment) -> int | None:
+    """Return the step that the tables show: the plan's, or the last step that every run has finished."""
+    planned = experiment.plan.get("read_at")
+    done = [training.done for training in experiment.trainings.values() if training.done]
+    return planned or (min(done) if done else None)
+
+
+def at_step(training: Training, step: int) -> dict[str, float]:
+    """Return means over the window before a step, and the last validation; empty if the run did not reach it."""
+    if training.done < step:
+        return {}
+    metrics: dict[str, float] = {}
+    recent = [record for record in training.records if step - window(step) < record["step"] <= step]
+    for key in ("nll", "weight", "angle", "euclidean_angle"):
+        values = [float(record[key]) for record in recent if record.get(key) is not None]
+        if values:
+            mean = sum(values) / len(values)
+            metrics[key] = math.degrees(mean) if key.endswith("angle") else mean
+    if "nll" in metrics:
+        metrics["perplexity"] = math.exp(metrics["nll"])
+    for record in training.records:
+        if record["step"] <= step:
+            validation = {key: record[key] for key in record if key.startswith("validation_perplexity")}
+            metrics |= {key: float(value) for key, value in validation.items() if value is not None}
+    if training.settings.get("operator") == "none":
+        metrics["weight"] = 0.0
+    return metrics
