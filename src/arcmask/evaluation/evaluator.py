@@ -92,20 +92,15 @@ class Evaluator:
             losses.append(functional.cross_entropy(logits.float(), targets[part], reduction="none"))
         return torch.cat(losses)
 
-    def rows_at_a_time(self, width: int, batch_tokens: int | None) -> int:
-        """Return how many rows of a width make a batch."""
+    def batches(self, lengths: Sequence[int], batch_tokens: int | None) -> Iterator[list[int]]:
+        """Yield the indices of rows in batches: rows of similar length together, the longest first."""
         if batch_tokens is None:  # on a CPU, larger batches no longer fit its cache and are slower
             batch_tokens = 1024 if self.model.device.type == "cpu" else 16384
         if not self.has_plain_head:  # all logits of a batch exist at once
             batch_tokens = min(batch_tokens, 4 * CHUNK // self.model.get_input_embeddings().weight.shape[0])
-        return max(1, batch_tokens // width)
-
-
-def in_batches(evaluator: Evaluator, lengths: Sequence[int], batch_tokens: int | None) -> Iterator[list[int]]:
-    """Yield the indices of rows in batches: rows of similar length together, the longest first."""
-    order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
-    start = 0
-    while start < len(order):
-        count = evaluator.rows_at_a_time(max(1, lengths[order[start]]), batch_tokens)
-        yield order[start : start + count]
-        start += count
+        order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
+        start = 0
+        while start < len(order):
+            count = max(1, batch_tokens // max(1, lengths[order[start]]))
+            yield order[start : start + count]
+            start += count

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from arcmask.errors import ArcmaskError
 from arcmask.evaluation.cache import Batch, Cache, Share, through_cache
-from arcmask.evaluation.evaluator import Evaluator, in_batches
+from arcmask.evaluation.evaluator import Evaluator
 from arcmask.settings.evaluate import PerplexitySettings
 
 LEAST = 20  # with fewer texts mauve-text makes two clusters, which say nothing
@@ -45,7 +45,7 @@ def text_features(
 
     def compute(missing: list[str]) -> Iterator[Batch]:
         rows = [ids[:context] for ids in evaluator.encode(missing)]
-        for batch in in_batches(evaluator, [len(row) for row in rows], batch_tokens):
+        for batch in evaluator.batches([len(row) for row in rows], batch_tokens):
             lengths = torch.tensor([len(rows[index]) for index in batch])
             hidden = evaluator.hidden(evaluator.pad([rows[index] for index in batch]))
             last = hidden[torch.arange(len(batch)), lengths - 1].float().cpu().numpy()

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from arcmask.evaluation.cache import Batch, Cache, Share, through_cache
-from arcmask.evaluation.evaluator import END, Evaluator, in_batches
+from arcmask.evaluation.evaluator import END, Evaluator
 from arcmask.evaluation.statistics import bootstrap_ratio
 from arcmask.settings.evaluate import PerplexitySettings
 
@@ -132,7 +132,7 @@ def _losses(
     waiting = Counter(index for index, *_ in windows)
     nats = [0.0] * len(texts)
     yield [(index, item.loss(0.0)) for index, item in enumerate(prepared) if index not in waiting]
-    for batch in in_batches(evaluator, [end - begin for _, begin, end, _ in windows], batch_tokens):
+    for batch in evaluator.batches([end - begin for _, begin, end, _ in windows], batch_tokens):
         chosen = [windows[number] for number in batch]
         rows = evaluator.pad([prepared[index].ids[begin:end] for index, begin, end, _ in chosen])
         counted = torch.zeros(rows.shape, dtype=torch.bool)
