@@ -9,7 +9,7 @@ demo: $(VENV)/user
 	$(BIN)/arcmask reproduce quickstart
 
 test: $(VENV)/dev
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" -n auto --maxprocesses 4 --dist worksteal
 
 test-all: $(VENV)/dev
 	$(BIN)/python -m pytest

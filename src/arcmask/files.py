@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and their hashes. Knows bytes and paths, nothing of what is in them."""
+"""Write files that appear whole or not at all, and hash them. The module knows bytes and paths, not their meaning."""
 
 import errno
 import hashlib
@@ -13,13 +13,12 @@ from typing import Any
 
 from arcmask.errors import ArcmaskError
 
-# What a killed run can leave behind; nothing else in the package has such a name.
-UNFINISHED = ".tmp"
-LAST = "config.json"  # what a reader opens first is put in place last
+UNFINISHED = ".tmp"  # the ending of files and folders that are being written; a killed process can leave one behind
+LAST = "config.json"  # readers open this file first, so it is moved into place last
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write beside, flush to the disk, rename."""
+    """Write a file under another name, flush it to the disk, and rename it."""
     beside = path.with_name(path.name + UNFINISHED)
     with beside.open("wb") as file:
         file.write(content)
@@ -29,12 +28,12 @@ def write_whole(path: Path, content: bytes) -> None:
     flush(path.parent)
 
 
-def writable(path: Path) -> Path:
-    """The path of a file that can be written, by all that can be seen without writing."""
-    if path.exists() and not path.is_file():
+def writable(path: Path, *, is_folder: bool = False) -> Path:
+    """Return the path of a file or a folder, or raise if it cannot be written. Nothing is written to find out."""
+    if not is_folder and path.exists() and not path.is_file():
         raise ArcmaskError(f"cannot write to {path}: it is not a regular file")
-    nearest = next(place for place in (path, *path.absolute().parents) if place.exists())
-    if not path.exists() and not nearest.is_dir():
+    nearest = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    if (is_folder or nearest != path) and not nearest.is_dir():
         raise ArcmaskError(f"cannot write to {path}: {nearest} is not a folder")
     if not os.access(nearest, os.W_OK):
         raise ArcmaskError(f"cannot write to {path}: {nearest} does not allow it")
@@ -42,7 +41,7 @@ def writable(path: Path) -> Path:
 
 
 def flush(path: Path) -> None:
-    """Have a file's content, or the names in a folder, on the disk before going on."""
+    """Wait until a file's content, or a folder's list of names, is on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -51,7 +50,7 @@ def flush(path: Path) -> None:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what killed runs left in the folder."""
+    """Remove the unfinished files and folders that killed processes left in a folder."""
     for path in folder.glob("*" + UNFINISHED):
         if path.is_dir():
             shutil.rmtree(path)
@@ -60,32 +59,33 @@ def remove_unfinished(folder: Path) -> None:
 
 
 def json_bytes(value: Any) -> bytes:
-    """The one way in which we write JSON: equal values give equal bytes."""
+    """Format a value as JSON. Equal values give equal bytes."""
     return (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()
 
 
 def sha256(content: bytes) -> str:
+    """Return the SHA-256 of some bytes as text."""
     return hashlib.sha256(content).hexdigest()
 
 
 def hash_file(path: Path) -> "hashlib._Hash":
-    """The running SHA-256 of a file so far; what is appended to the file can be added to it."""
+    """Return the SHA-256 of a file; it can be updated with what is appended to the file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256")
 
 
 def is_full_disk(error: BaseException) -> bool:
-    """Whether an error, of whatever kind, is the system's word that there is no space left."""
+    """Return whether an error means that the disk is full. torch and safetensors have error types of their own."""
     return getattr(error, "errno", None) == errno.ENOSPC or os.strerror(errno.ENOSPC) in str(error)
 
 
 @contextmanager
 def written_whole(folder: Path, replaces: tuple[str, ...] = ()) -> Iterator[Path]:
-    """A scratch folder to write into; on leaving, its files are moved into `folder`. On an error nothing is.
+    """Yield a scratch folder. On leaving, its files are moved into `folder`; after an error, nothing is moved.
 
-    Files that match `replaces` and were not written anew are removed: they belong to what was there before.
+    Old files in `folder` that match `replaces` and were not written again are removed.
     """
-    made = not folder.exists()
+    is_new = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=".writing-", dir=folder))
@@ -95,7 +95,7 @@ def written_whole(folder: Path, replaces: tuple[str, ...] = ()) -> Iterator[Path
         yield scratch
         written = sorted(scratch.iterdir(), key=lambda file: file.name == LAST)
         for file in written:
-            file.chmod(0o666 & ~_umask())  # some writers keep their files to their user
+            file.chmod(0o666 & ~_umask())  # some writers make files that only their user can read
             flush(file)
         for pattern in replaces:
             for old in folder.glob(pattern):
@@ -104,7 +104,6 @@ def written_whole(folder: Path, replaces: tuple[str, ...] = ()) -> Iterator[Path
         for file in written:
             file.replace(folder / file.name)
     except Exception as error:
-        # torch and safetensors report a full disk as errors of their own, with the system's words in them.
         if is_full_disk(error):
             raise ArcmaskError(f"{folder} could not be written: the disk is full") from error
         if isinstance(error, OSError):
@@ -112,7 +111,7 @@ def written_whole(folder: Path, replaces: tuple[str, ...] = ()) -> Iterator[Path
         raise
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-        if made and not any(folder.iterdir()):
+        if is_new and not any(folder.iterdir()):
             folder.rmdir()
 
 

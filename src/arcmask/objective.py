@@ -219,18 +219,45 @@ class Bound:
 
 
 @torch.no_grad()
-def likelihood_bound(
+def sequence_losses(
     objective: TwoPass,
-    rows: Iterable[Tensor],
+    batches: Iterable[Tensor],
     *,
     feedback: bool,
     seed: int = 0,
     least_time: float = 1e-3,
+    rank: int = 0,
+    world: int = 1,
+) -> tuple[Tensor, int]:
+    """Return the bound of each sequence (N,) in nats per token, and the number of tokens, in evaluation mode.
+
+    Each of `world` ranks takes its share of the batches. Times are antithetic within a batch. They are drawn from the
+    seed and the batch's number.
+    """
+    gate = Gate(probability=0.0, least_time=least_time)
+    table, was_training = objective.denoiser.table, objective.training
+    dtype = torch.promote_types(table.dtype, torch.float32)
+    losses, tokens = [torch.zeros(0, dtype=torch.float64)], 0
+    objective.eval()
+    try:
+        for number, batch in enumerate(batches):
+            if number % world == rank:
+                draw = gate.draw(seed, number, *batch.shape)
+                times, masked = draw.time.to(table.device, dtype), draw.masked.to(table.device)
+                result = objective(batch.to(table.device), times, masked, feedback=feedback)
+                losses.append(result.per_sequence.double().cpu() / batch.shape[1])
+                tokens += batch.numel()
+    finally:
+        objective.train(was_training)
+    return torch.cat(losses), tokens
+
+
+def likelihood_bound(
+    objective: TwoPass, rows: Iterable[Tensor], *, feedback: bool, seed: int = 0, least_time: float = 1e-3
 ) -> Bound:
     """Return the likelihood bound on batches of rows (B, L), with or without feedback.
 
-    Times are antithetic within a batch, and drawn from the seed and the batch's number.
-
+    >>> import torch
     >>> import arcmask
     >>> from arcmask.feedback import SoftMask
     >>> objective = arcmask.objective.TwoPass(arcmask.load("sotu-tiny"), SoftMask())
@@ -238,24 +265,6 @@ def likelihood_bound(
     >>> arcmask.objective.likelihood_bound(objective, [rows], feedback=False).tokens
     32
     """
-    gate = Gate(probability=0.0, least_time=least_time)
-    device = objective.denoiser.table.device
-    was_training = objective.training
-    objective.eval()
-    sums = []
-    length = 1
-    try:
-        for number, batch in enumerate(rows):
-            draw = gate.draw(seed, number, *batch.shape)
-            result = objective(
-                batch.to(device), draw.time.to(device, torch.float32), draw.masked.to(device), feedback=feedback
-            )
-            sums.append(result.per_sequence.double().cpu())
-            length = batch.shape[1]
-    finally:
-        objective.train(was_training)
-    per_token = torch.cat(sums) / length
+    per_token, tokens = sequence_losses(objective, rows, feedback=feedback, seed=seed, least_time=least_time)
     error = float(per_token.std() / len(per_token) ** 0.5) if len(per_token) > 1 else float("nan")
-    return Bound(
-        nats=float(per_token.mean()), standard_error=error, rows=len(per_token), tokens=len(per_token) * length
-    )
+    return Bound(nats=float(per_token.mean()), standard_error=error, rows=len(per_token), tokens=tokens)

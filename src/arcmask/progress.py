@@ -1,11 +1,10 @@
-"""How far a long job is: a bar with rate and time left on a terminal, a plain line now and then elsewhere.
+"""Progress of a long job: a bar with rate and time left on a terminal, and a plain line every ten seconds elsewhere.
 
-Knows counts and the clock, not the job. Writes to standard error, so that what a command prints stays clean.
+Everything goes to standard error, so the output of a command stays clean.
 """
 
 import sys
 import time
-from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TextColumn, TimeRemainingColumn
@@ -15,13 +14,18 @@ from rich.text import Text
 _SECONDS_BETWEEN_LINES = 10.0
 
 
+def announce(message: str) -> None:
+    """Write one line on what happens next to standard error."""
+    print(message, file=sys.stderr, flush=True)
+
+
 class _Rate(ProgressColumn):
     def render(self, task: Task) -> Text:
         return Text("" if task.speed is None else f"{task.speed:.3g}/s")
 
 
 class Progress:
-    """`with Progress("preparing", unit="documents", total=249) as progress: progress.advance(1)`."""
+    """Show progress: `with Progress("preparing", unit="documents", total=249) as progress: progress.advance(1)`."""
 
     def __init__(self, what: str, *, unit: str, total: int | None, done: int = 0) -> None:
         self.what, self.unit, self.total, self.done = what, unit, total, done
@@ -39,13 +43,12 @@ class Progress:
             self._bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         if self._bar is not None:
             self._bar.stop()
 
     def advance(self, count: int) -> None:
+        """Add to the number of finished units, and update the bar or print a line."""
         self.done += count
         if self._bar is not None:
             self._bar.advance(self._task, count)
@@ -54,7 +57,7 @@ class Progress:
             print(self.line(self._said - self._began), file=sys.stderr, flush=True)
 
     def line(self, seconds: float) -> str:
-        """What a log gets to read after so many seconds."""
+        """Return the line for a log after that many seconds."""
         rate = (self.done - self._first) / seconds if seconds > 0 else 0.0
         of_total = "" if self.total is None else f" of {self.total}"
         text = f"{self.what}: {self.done}{of_total} {self.unit}, {rate:.3g}/s"

@@ -50,7 +50,7 @@ def test_what_commands_open_goes_to_the_device_with_its_feedback(folder, tmp_pat
     model = load(folder)
     model.feedback = SoftMask("spherical", confidence=Confidence())
     save(model, tmp_path / "fed")
-    monkeypatch.setattr(arcmask.checkpoint, "best_device", lambda: torch.device("meta"))
+    monkeypatch.setattr("arcmask.checkpoint.loading.best_device", lambda: torch.device("meta"))
     found = load_for_use(tmp_path / "fed")
     assert {p.device.type for m in (found, found.feedback) for p in m.parameters()} == {"meta"}
 
@@ -184,7 +184,7 @@ def test_a_wrapped_model_keeps_what_it_was_told(tmp_path):
     again = load(tmp_path / "out")
     assert (again.mask_id, again.shift, again.max_length, again.tokenizer) == (3, True, 7, None)
     (tmp_path / "out" / "wrap.json").unlink()
-    with pytest.raises(ArcmaskError, match="has no tokenizer, so that its mask is not known; give mask_id"):
+    with pytest.raises(ArcmaskError, match="has no tokenizer, so its mask is not known; give mask_id"):
         load(tmp_path / "out")
     assert load(tmp_path / "out", mask_id=9).mask_id == 9
 
@@ -215,7 +215,7 @@ def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch):
 def test_a_truncated_file_is_named(folder):
     whole = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(whole[:-100])
-    with pytest.raises(ArcmaskError, match=r"model\.safetensors is not a whole safetensors file"):
+    with pytest.raises(ArcmaskError, match=r"model\.safetensors is not a complete safetensors file"):
         load(folder)
 
 
@@ -242,7 +242,7 @@ def test_a_tokenizer_of_another_size_is_refused(folder):
             '{"model_type": "mdlm", "vocab_size": "28"}',
             r"config\.json does not describe a model|vocab_size",
         ),
-        ("model.safetensors.index.json", "{}", "holds no weight_map"),
+        ("model.safetensors.index.json", "{}", "has no weight_map"),
     ],
 )
 def test_a_folder_that_is_not_whole_is_an_error(folder, name, content, message):
@@ -295,8 +295,10 @@ def test_a_run_opens_at_its_newest_complete_checkpoint(tmp_path):
             (folder / "complete").touch()
     assert newest_checkpoint(tmp_path).name == "step-0000200"
     assert torch.equal(load(tmp_path).table, small_mdlm(seed=2).table)
+    (tmp_path / "other" / "checkpoints").mkdir(parents=True)
+    assert newest_checkpoint(tmp_path / "other") is None
     with pytest.raises(ArcmaskError, match="has no complete checkpoint"):
-        newest_checkpoint(tmp_path / "other")
+        load(tmp_path / "other")
 
 
 def test_convert_to_bfloat16_halves_the_file_and_rounds_each_weight(folder, tmp_path):

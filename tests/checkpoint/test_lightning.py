@@ -177,10 +177,10 @@ def test_files_that_are_no_checkpoint_are_an_error(tmp_path):
         load(tmp_path / "none.ckpt")
     whole = write(tmp_path / "a.ckpt", small_mdlm()).read_bytes()
     (tmp_path / "half.ckpt").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ArcmaskError, match=r"half\.ckpt is not a whole checkpoint"):
+    with pytest.raises(ArcmaskError, match=r"half\.ckpt is not a complete checkpoint"):
         load(tmp_path / "half.ckpt")
     torch.save([1, 2], tmp_path / "list.ckpt")
-    with pytest.raises(ArcmaskError, match="holds no state_dict"):
+    with pytest.raises(ArcmaskError, match="has no state_dict"):
         load(tmp_path / "list.ckpt")
     torch.save({"state_dict": {"other.weight": torch.ones(2)}}, tmp_path / "other.ckpt")
     with pytest.raises(ArcmaskError, match=r"no tensor whose name begins with 'backbone\.'"):

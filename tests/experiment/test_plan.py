@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from arcmask.errors import ArcmaskError
-from arcmask.experiment.estimate import Clock, describe, spoken
+from arcmask.experiment.costs import Clock, describe, format_duration
 from arcmask.feedback import OPERATORS
 from arcmask.recipes import EXPERIMENTS, find_experiment
 from arcmask.settings.experiment import Changes
@@ -104,4 +104,4 @@ def test_the_clock_believes_the_measured_step_first_and_the_run_later(monkeypatc
     assert clock.left(0) == "about 7 min left"
     now[0] = 600.0  # three times as slow as it was thought to be
     assert clock.left(2) == "about 9 min left"
-    assert [spoken(x) for x in (5, 300, 9000)] == ["5 s", "5 min", "2.5 hours"]
+    assert [format_duration(x) for x in (5, 300, 9000)] == ["5 s", "5 min", "2.5 hours"]

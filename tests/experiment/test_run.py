@@ -122,13 +122,13 @@ def test_another_plan_in_the_same_folder_is_refused(plan, tmp_path):
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "plan.json").write_text(json.dumps(plan.to_json() | {"samples": 4}))
-    with pytest.raises(ArcmaskError, match=r"holds another plan \(it differs in samples\); give another folder"):
+    with pytest.raises(ArcmaskError, match=r"has other settings \(samples is 4 there and 3 here\); give another name"):
         reproduce(plan, folder)
 
 
 def test_a_folder_of_something_else_is_left_alone(plan, tmp_path):
     (tmp_path / "letter.txt").write_text("dear")
-    with pytest.raises(ArcmaskError, match=r"is not empty and holds no plan\.json; give another folder"):
+    with pytest.raises(ArcmaskError, match=r"is not empty and has no plan\.json; give another folder"):
         reproduce(plan, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
 

@@ -15,7 +15,8 @@ import safetensors.torch
 import torch
 import yaml
 
-from arcmask.training import STOPPED, TrainConfig
+from arcmask.errors import Stopped
+from arcmask.training import TrainConfig
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 UNTIMED = ("tokens_per_second", "memory_gb")
@@ -104,7 +105,7 @@ def test_killed_twenty_times_it_ends_as_if_it_had_not_been(long, unbroken, tmp_p
 
 def test_asked_to_stop_it_saves_and_says_so_by_its_exit_code(long, unbroken, tmp_path):
     codes = kill_and_resume(long, tmp_path / "stopped", 1, signal.SIGTERM)
-    assert codes == [STOPPED]
+    assert codes == [Stopped.EXIT_CODE]
     assert_same(outcome(tmp_path / "stopped", 40), unbroken)
 
 

@@ -18,9 +18,9 @@ from arcmask.data import PrepareConfig, prepare
 from arcmask.errors import ArcmaskError
 from arcmask.feedback import Gate
 from arcmask.training import TrainConfig, loop, state, train
+from arcmask.training.dry_run import describe_training
 from arcmask.training.metrics import Sums
 from arcmask.training.optimiser import Average, rate
-from arcmask.training.plan import plan
 
 
 def metrics(run: Path) -> list[dict]:
@@ -183,7 +183,7 @@ def test_a_tracker_that_fails_is_dropped_and_training_goes_on(config, tmp_path, 
         raise ConnectionError("the server went away")
 
     monkeypatch.setattr(Accelerator, "log", gone)
-    with pytest.warns(UserWarning, match="the tracker failed and is dropped; training goes on .the server went away"):
+    with pytest.warns(UserWarning, match="the tracker failed and is no longer used; training continues .the server went away"):
         train(replace(config, tracker="tensorboard", steps=3, validate_every=0), tmp_path / "run")
     assert len(metrics(tmp_path / "run")) == 3
 
@@ -220,8 +220,8 @@ def test_validation_without_held_out_rows_is_missed_before_a_model_is_built(conf
     assert not (tmp_path / "run").exists()
 
 
-def test_a_plan_says_what_a_run_would_be_and_writes_nothing(config, tmp_path):
-    said = plan(replace(config, precision="float32", init="new:tiny"), tmp_path / "run")
+def test_a_dry_run_describes_the_run_and_writes_nothing(config, tmp_path):
+    said = describe_training(replace(config, precision="float32", init="new:tiny"), tmp_path / "run")
     assert "12 steps of 8 x 16 tokens, 1,536 in all" in said
     assert not (tmp_path / "run").exists()
 

@@ -1,14 +1,13 @@
-"""Lightning `.ckpt` files of the MDLM / Duo / soft-masking family, read without running anything that is in them.
+"""Read and write Lightning `.ckpt` files of the MDLM, Duo and soft-masking family without running code in them.
 
-Such a file is a pickle: beside tensors it holds omegaconf objects and whatever else the training program had at hand.
-Here every global outside a short list of tensor parts is replaced by an inert stub that keeps its state as plain data
-and does nothing, so that a malicious file is only a file with stubs in it.
+Such a file is a pickle. Beside tensors it holds omegaconf objects and other parts of the training program. Every global
+outside a short list of tensor parts is replaced by an inert stub that keeps its state as plain data and does nothing.
 """
 
 import pickle
 import zipfile
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,9 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from arcmask.checkpoint.fitting import build_config, build_feedback, default_tokenizer, fit
 from arcmask.errors import ArcmaskError
+from arcmask.files import written_whole
+from arcmask.model import MDLM
 
-# What tensors are made of in torch's own format. Storage types never get here: torch resolves those itself.
+# What tensors are made of in torch's own format. torch resolves storage types itself.
 _TENSOR_PARTS = {
     ("torch._utils", "_rebuild_tensor_v2"): torch._utils._rebuild_tensor_v2,
     ("torch._utils", "_rebuild_parameter"): torch._utils._rebuild_parameter,
@@ -27,17 +29,19 @@ _TENSOR_PARTS = {
     ("collections", "OrderedDict"): OrderedDict,
 }
 _BUFFERS = ("rotary_emb.inv_freq",)
-CONFIDENCE_KEYS = {
+# The family's names of the confidence scalars, and ours.
+_CONFIDENCE_KEYS = {
     "tran_head.raw_scale": "raw_scale",
     "tran_head.raw_centre_neg": "raw_centre",
     "tran_head.raw_steep": "raw_steepness",
 }
+_NEEDED = ("vocab_embed.embedding", "sigma_map.mlp.0.bias", "rotary_emb.inv_freq")
 
 
 class Inert:
-    """Stands for an object of any class outside the list; keeps what it was given and runs nothing."""
+    """A stand-in for an object of any class outside the list; it keeps its state and runs nothing."""
 
-    state: Any = None  # on the class: pickle makes objects without calling __init__
+    state: Any = None  # on the class: pickle creates objects without calling __init__
 
     def __init__(self, *_: Any, **__: Any) -> None:
         pass
@@ -49,13 +53,13 @@ class Inert:
         return self
 
     def __setitem__(self, _: Any, __: Any) -> None:
-        """Pickled mappings of another type fill themselves."""
+        """Ignore an item of a pickled mapping."""
 
     def append(self, _: Any) -> None:
-        """Pickled lists of another type append to themselves."""
+        """Ignore an item of a pickled list."""
 
     def extend(self, _: Any) -> None:
-        """The same, many at a time."""
+        """Ignore items of a pickled list."""
 
 
 class _RestrictedUnpickler(pickle.Unpickler):
@@ -65,25 +69,23 @@ class _RestrictedUnpickler(pickle.Unpickler):
 
 @dataclass(frozen=True)
 class LightningFile:
-    """What arcmask uses of such a file."""
+    """The parts of a `.ckpt` that arcmask uses."""
 
     weights: dict[str, Tensor]  # `backbone.…`, EMA or raw
     confidence: dict[str, Tensor]  # the three raw scalars of a soft-masking run, by our names; may be empty
-    settings: dict[str, Any]  # the training configuration as plain data, as far as it could be read
+    settings: dict[str, Any]  # the training configuration as plain data, as far as it can be read
 
 
 def read_lightning(path: Path, *, ema: bool = True) -> LightningFile:
-    """The weights (EMA unless asked for the raw ones, or if there are none) and the settings of a `.ckpt`."""
+    """Read the weights and settings of a `.ckpt`: EMA weights, unless there are none or the raw ones are asked for."""
     content = _unpickle(path)
     state = content.get("state_dict") if isinstance(content, Mapping) else None
     if not isinstance(state, Mapping):
-        raise ArcmaskError(f"{path} holds no state_dict, so it is not a Lightning checkpoint")
+        raise ArcmaskError(f"{path} has no state_dict, so it is not a Lightning checkpoint")
     state = {str(key).replace("_orig_mod.", ""): value for key, value in state.items()}
     _only_tensors(path, "state_dict", state.items())
-    settings = _plain(content.get("hyper_parameters", {}))
-    settings = settings if isinstance(settings, dict) else {}
-    settings = settings.get("config", settings)
-    settings = settings if isinstance(settings, dict) else {}
+    settings = _section({"all": _plain(content.get("hyper_parameters"))}, "all")
+    settings = _section(settings, "config") or settings
     _refuse_other_processes(path, settings)
     averages = content.get("ema")
     if ema and averages is not None:
@@ -91,23 +93,89 @@ def read_lightning(path: Path, *, ema: bool = True) -> LightningFile:
     weights = {key: tensor for key, tensor in state.items() if key.startswith("backbone.")}
     if not weights:
         raise ArcmaskError(f"{path} has no tensor whose name begins with 'backbone.'")
-    confidence = {ours: state[theirs] for theirs, ours in CONFIDENCE_KEYS.items() if theirs in state}
+    confidence = {ours: state[key] for key, ours in _CONFIDENCE_KEYS.items() if key in state}
     return LightningFile(weights=weights, confidence=confidence, settings=settings)
+
+
+def load_lightning(path: Path, *, ema: bool, mask_id: int | None) -> MDLM:
+    """Load a `.ckpt`. The shapes of its tensors give the configuration, except for length, dropout and mask."""
+    file = read_lightning(path, ema=ema)
+    weights, model_settings = file.weights, _section(file.settings, "model")
+    missing = [name for name in _NEEDED if f"backbone.{name}" not in weights]
+    if missing:
+        raise ArcmaskError(f"{path} is not a Diffusion Transformer of this family: it has no backbone.{missing[0]}")
+    table = weights["backbone.vocab_embed.embedding"]
+    frequencies = weights["backbone.rotary_emb.inv_freq"].numel()
+    if table.ndim != 2 or not frequencies:
+        raise ArcmaskError(f"{path} is not a Diffusion Transformer of this family: its tensors have other shapes")
+    ours = _section(file.settings, "arcmask")
+    if mask_id is None:
+        mask_id = ours["mask_id"] if "mask_id" in ours else _default_mask(path, file.settings, table.shape[0])
+    config = build_config(
+        str(path),
+        {
+            "vocab_size": table.shape[0],
+            "hidden_dim": table.shape[1],
+            "cond_dim": weights["backbone.sigma_map.mlp.0.bias"].shape[0],
+            "n_blocks": len({key.split(".")[2] for key in weights if key.startswith("backbone.blocks.")}),
+            "n_heads": table.shape[1] // (2 * frequencies),
+            "model_length": model_settings.get("length", 1024),
+            "dropout": model_settings.get("dropout", 0.1),
+            "mask_token_id": mask_id,
+        },
+    )
+    model = fit(str(path), config, {key: tensor.clone() for key, tensor in weights.items()})
+    model.tokenizer = default_tokenizer(model)
+    if "feedback" in ours:
+        model.feedback = build_feedback(str(path), ours["feedback"])
+    elif file.confidence:
+        scalars = {name: value.item() for name, value in file.confidence.items() if value.numel() == 1}
+        # Such files name no operator. The family has only the linear one, over the top three candidates.
+        settings = {"operator": "linear", "top_k": 3, "karcher_steps": 3, "confidence": scalars}
+        model.feedback = build_feedback(str(path), settings)
+    return model
+
+
+def write_lightning(model: MDLM, out: Path) -> None:
+    """Write a `.ckpt` that the family's programs can start from; the weights are both the raw and the EMA ones."""
+    state = {key: tensor.contiguous() for key, tensor in model.state_dict().items()}
+    ours: dict[str, Any] = {"mask_id": model.mask_id}
+    if model.feedback is not None:
+        ours["feedback"] = model.feedback.settings()
+        scalars = dict(model.feedback.confidence.named_parameters())
+        state |= {key: scalars[name].detach() for key, name in _CONFIDENCE_KEYS.items() if scalars}
+    buffers = {name for name, _ in model.named_buffers()}
+    settings = {
+        "model": {"length": model.config.model_length, "dropout": model.config.dropout},
+        "parameterization": "subs",
+        "time_conditioning": False,
+        "arcmask": ours,
+    }
+    shadow = [tensor for key, tensor in state.items() if key not in buffers]
+    content = {
+        "state_dict": state,
+        "ema": {"decay": 0.9999, "num_updates": 0, "shadow_params": shadow},
+        "hyper_parameters": {"config": settings},
+        "global_step": 0,
+        "epoch": 0,
+    }
+    with written_whole(out.parent) as scratch:
+        torch.save(content, scratch / out.name)
 
 
 def _unpickle(path: Path) -> Any:
     if not path.is_file():
         raise ArcmaskError(f"there is no file {path}")
     if not zipfile.is_zipfile(path):
-        raise ArcmaskError(f"{path} is not a whole checkpoint in torch's zip format")
+        raise ArcmaskError(f"{path} is not a complete checkpoint in torch's zip format")
     with zipfile.ZipFile(path) as archive:
         if any(name.rpartition("/")[2] == "constants.pkl" for name in archive.namelist()):
-            # torch.load would hand it to torch.jit.load, which runs the code in it.
+            # torch.load would pass it to torch.jit.load, which runs the code in it.
             raise ArcmaskError(f"{path} is a TorchScript program, not a checkpoint; it is not opened")
     restricted = SimpleNamespace(Unpickler=_RestrictedUnpickler, __name__="restricted pickle")
     try:
         return torch.load(path, map_location="cpu", pickle_module=restricted, weights_only=False, mmap=True)
-    except Exception as error:  # whatever a damaged or hostile file makes the unpickler stumble over
+    except Exception as error:  # a damaged or hostile file can raise anything in the unpickler
         raise ArcmaskError(f"{path} cannot be read as a checkpoint ({type(error).__name__}: {error})") from error
 
 
@@ -118,14 +186,14 @@ def _only_tensors(path: Path, name: str, items: Any) -> None:
 
 
 def _ema_weights(path: Path, averages: Any, state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The averaged tensors by name: they are listed in the order of the parameters, which is the state dict's."""
+    """Return the averaged tensors by name. The file lists them in the order of the state dict's parameters."""
     shadow = averages.get("shadow_params") if isinstance(averages, Mapping) else None
     if not isinstance(shadow, list):
-        raise ArcmaskError(f"{path} is refused: its ema holds no list of shadow_params")
+        raise ArcmaskError(f"{path} is refused: its ema has no list of shadow_params")
     _only_tensors(path, "ema.shadow_params", enumerate(shadow))
     names = [key for key in state if not key.endswith(_BUFFERS)]
     if len(shadow) != len(names):
-        # Some programs average the backbone and leave the confidence scalars out.
+        # Some programs average the backbone without the confidence scalars.
         names = [key for key in names if key.startswith("backbone.")]
     if len(shadow) != len(names):
         raise ArcmaskError(f"{path} has {len(shadow)} EMA tensors for {len(names)} parameters of the backbone")
@@ -139,7 +207,7 @@ def _ema_weights(path: Path, averages: Any, state: dict[str, Tensor]) -> dict[st
 
 
 def _plain(value: Any) -> Any:
-    """Settings as plain data: omegaconf nodes keep a mapping or list in `_content` and a leaf in `_val`."""
+    """Return settings as plain data. omegaconf keeps a mapping or list in `_content` and a leaf in `_val`."""
     if isinstance(value, Inert):
         state = value.state if isinstance(value.state, dict) else {}
         return _plain(state.get("_content", state.get("_val")))
@@ -150,23 +218,33 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, (str, int, float, bool)) else None
 
 
-def _refuse_other_processes(path: Path, settings: Any) -> None:
-    found = dict(_leaves(settings))
-    if found.get("time_conditioning") is True:
+def _section(settings: Any, name: str) -> dict[str, Any]:
+    """Return a mapping inside a mapping, or an empty one."""
+    section = settings.get(name) if isinstance(settings, dict) else None
+    return section if isinstance(section, dict) else {}
+
+
+def _default_mask(path: Path, settings: dict[str, Any], vocab_size: int) -> int:
+    """Return the last id, where the family adds a mask to GPT-2's vocabulary; other tokenizers have their own."""
+    tokenizer = _section(settings, "data").get("tokenizer_name_or_path", "gpt2")
+    if tokenizer not in ("gpt2", "text8", None):
+        raise ArcmaskError(
+            f"{path} was trained with the tokenizer {tokenizer!r} and does not say which id is the mask; give mask_id"
+        )
+    return vocab_size - 1
+
+
+def _refuse_other_processes(path: Path, settings: dict[str, Any]) -> None:
+    """Refuse models with time conditioning or another diffusion process; Duo's code keeps these under `algo`."""
+    merged = settings | _section(settings, "algo")
+    if merged.get("time_conditioning") is True:
         raise ArcmaskError(
             f"{path} was trained with time_conditioning: true, but arcmask handles only models without it"
         )
-    parameterization = found.get("parameterization", "subs")
-    process = str(found.get("diffusion", "absorbing"))
+    parameterization = merged.get("parameterization", "subs")
+    process = str(merged.get("diffusion", "absorbing"))
     if parameterization != "subs" or "uniform" in process:
         raise ArcmaskError(
             f"{path} is a model of another process (parameterization {parameterization!r}, diffusion {process!r}); "
             "arcmask handles masked (absorbing-state) diffusion with the 'subs' parameterization"
         )
-
-
-def _leaves(settings: Any) -> Iterator[tuple[str, Any]]:
-    """Settings by their last name, those of `algo` (Duo's code) or of the top level (MDLM's)."""
-    if isinstance(settings, dict):
-        yield from settings.items()
-        yield from settings.get("algo", {}).items() if isinstance(settings.get("algo"), dict) else ()

@@ -9,7 +9,7 @@ from arcmask.recipes import find_recipe
 from arcmask.settings.prepare import PrepareConfig
 from arcmask.settings.train import TrainCommand
 from arcmask.training import train
-from arcmask.training.estimate import describe_training
+from arcmask.training.dry_run import describe_training
 
 
 def run(command: TrainCommand) -> None:

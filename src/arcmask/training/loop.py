@@ -17,19 +17,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from accelerate import Accelerator  # type: ignore[import-untyped]
-from accelerate.utils import (  # type: ignore[import-untyped]
-    DistributedDataParallelKwargs,
-    InitProcessGroupKwargs,
-)
+from accelerate import Accelerator
+from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs
 from torch import Tensor, nn
 
 from arcmask.checkpoint import load
-from arcmask.data import Batches, PreparedCorpus, in_order, open_prepared
+from arcmask.data import Batches, open_prepared
 from arcmask.errors import ArcmaskError, Stopped
 from arcmask.feedback import Confidence, Gate, SoftMask
 from arcmask.model import MDLM, SIZES, Model, autocast
-from arcmask.objective import TwoPass
+from arcmask.objective import TwoPass, sequence_losses
 from arcmask.progress import Progress
 from arcmask.run_folder import newest_checkpoint
 from arcmask.settings.train import TrainConfig
@@ -223,39 +220,24 @@ class Trainer:
         if self.config.validation_rows == 0:
             return {}
         corpus = open_prepared(self.config.data, "validation")
-        rows = min(self.config.validation_rows, len(corpus))
+        rows, size = min(self.config.validation_rows, len(corpus)), self.config.micro_batch
         metrics: dict[str, float] = {}
         self.average.swap(self.trained)
-        self.objective.eval()
         try:
             for name, feedback in (("plain", False), ("feedback", True)):
                 if feedback and self.config.operator == "none":
                     continue
-                nats = self._bound(corpus, rows, feedback)
+                batches = (corpus.rows(range(start, min(start + size, rows))) for start in range(0, rows, size))
+                with autocast(self.config.precision, self.accelerator.device):
+                    losses, _ = sequence_losses(
+                        self.objective, batches, feedback=feedback, rank=self.rank, world=self.world
+                    )
+                total, count = self._sum(torch.tensor([losses.sum(), len(losses)], dtype=torch.float64)).tolist()
+                nats = total / count
                 metrics |= {f"validation_nll_{name}": nats, f"validation_perplexity_{name}": math.exp(min(nats, 700.0))}
         finally:
             self.average.swap(self.trained)
         return metrics
-
-    @torch.no_grad()
-    def _bound(self, corpus: PreparedCorpus, count: int, feedback: bool) -> float:
-        gate = Gate(probability=0.0)
-        size, total, device = self.config.micro_batch, torch.zeros(2, dtype=torch.float64), self.accelerator.device
-        for number, batch in enumerate(in_order(corpus, batch_size=size)):
-            if number * size >= count:
-                break
-            if number % self.world != self.rank:
-                continue
-            batch = batch[: count - number * size]
-            draw = gate.draw(0, number, *batch.shape)
-            dtype = torch.promote_types(self.model.table.dtype, torch.float32)
-            with autocast(self.config.precision, device):
-                result = self.objective(
-                    batch.to(device), draw.time.to(device, dtype), draw.masked.to(device), feedback=feedback
-                )
-            total += torch.tensor([float(result.loss), float(batch.numel())], dtype=torch.float64)
-        total = self._sum(total)
-        return float(total[0] / total[1])
 
     def _log(self, record: Mapping[str, Any]) -> None:
         if self.rank != 0:

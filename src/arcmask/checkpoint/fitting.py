@@ -1,0 +1,60 @@
+"""Build a Diffusion Transformer and its feedback from what a checkpoint says, and refuse what does not fit."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from arcmask.data import Tokenizer, open_tokenizer
+from arcmask.errors import ArcmaskError
+from arcmask.feedback import SoftMask
+from arcmask.model import MDLM, MDLMConfig
+from arcmask.model.mdlm import refuse_misfits
+
+
+def build_feedback(source: str, settings: Any) -> SoftMask:
+    """Build the feedback that a file describes."""
+    try:
+        return SoftMask.from_settings(settings)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ArcmaskError(f"{source} does not describe feedback: {error}") from error
+
+
+def build_config(source: str, settings: dict[str, Any]) -> MDLMConfig:
+    """Build the configuration that a file describes."""
+    try:
+        return MDLMConfig(**settings)
+    except ArcmaskError:
+        raise
+    except Exception as error:  # transformers checks types with errors of its own
+        raise ArcmaskError(f"{source} does not describe a model: {' '.join(str(error).split())}") from error
+
+
+def fit(source: str, config: MDLMConfig, weights: dict[str, Tensor]) -> MDLM:
+    """Build a model that holds these tensors; refuse it if a key or a shape does not fit."""
+    with torch.device("meta"):
+        model = MDLM(config)
+    expected = model.state_dict()
+    shared = expected.keys() & weights.keys()
+    report = {
+        "missing_keys": expected.keys() - weights.keys(),
+        "unexpected_keys": weights.keys() - expected.keys(),
+        "mismatched_keys": [
+            (key, weights[key].shape, expected[key].shape)
+            for key in shared
+            if weights[key].shape != expected[key].shape
+        ],
+    }
+    refuse_misfits(source, report)
+    model.load_state_dict(weights, assign=True)
+    return model.train(False)
+
+
+def default_tokenizer(model: MDLM) -> Tokenizer | None:
+    """Return GPT-2's tokenizer for a model with its vocabulary and one mask: the released model has no tokenizer."""
+    if model.config.vocab_size != 50258:
+        return None
+    try:
+        return open_tokenizer("gpt2")
+    except ArcmaskError:  # its vocabulary cannot be downloaded
+        return None

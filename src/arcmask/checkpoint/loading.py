@@ -1,0 +1,164 @@
+"""Find out what kind of checkpoint a path or a hub id is, and open it as a denoiser with its feedback and tokenizer."""
+
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+import safetensors
+import safetensors.torch
+from torch import Tensor
+
+from arcmask.checkpoint.fitting import build_config, build_feedback, default_tokenizer, fit
+from arcmask.checkpoint.lightning import load_lightning, write_lightning
+from arcmask.data import Tokenizer, open_tokenizer
+from arcmask.downloads import hub_snapshot
+from arcmask.errors import ArcmaskError, check_choice
+from arcmask.model import MDLM, Model, Wrapped, best_device, wrap
+from arcmask.model.denoiser import FEEDBACK_FILE
+from arcmask.model.wrap import WRAP_FILE
+from arcmask.run_folder import CHECKPOINTS, newest_checkpoint, read_settings
+
+Weights = Literal["ema", "raw"]
+Dtype = Literal["float32", "bfloat16"]
+SHIPPED = {folder.name: folder for folder in Path(__file__).parent.glob("shipped/*") if folder.is_dir()}
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model")
+
+
+def load(source: str | os.PathLike[str], *, weights: Weights = "ema", mask_id: int | None = None) -> Model:
+    """Load a denoiser, with its feedback and its tokenizer if it has them.
+
+    `source` is a folder, a training run (its last checkpoint), a Lightning `.ckpt`, a hub id, or `sotu-tiny`, the model
+    that comes with the package (stored in bfloat16, opened in float32). `weights` chooses between the averaged ("ema")
+    and the raw weights of a Lightning file. `mask_id` is for checkpoints that do not say which id is the mask.
+
+    >>> import arcmask
+    >>> denoiser = arcmask.load("sotu-tiny")
+    >>> denoiser.table.shape, denoiser.mask_id, denoiser.max_length
+    (torch.Size([28, 192]), 27, 128)
+    """
+    check_choice("kind of weights", weights, ("ema", "raw"))
+    path = Path(source)
+    if path.suffix == ".ckpt":
+        return load_lightning(path, ema=weights == "ema", mask_id=mask_id)
+    if path.is_file():
+        raise ArcmaskError(f"{path} is a file, but only Lightning checkpoints (.ckpt) are files; give its folder")
+    is_shipped = not path.is_dir() and str(source) in SHIPPED
+    if is_shipped:
+        path = SHIPPED[str(source)]
+    elif not path.is_dir():
+        path = hub_snapshot(str(source))
+    elif (path / CHECKPOINTS).is_dir():
+        newest = newest_checkpoint(path)
+        if newest is None:
+            raise ArcmaskError(f"the run {path} has no complete checkpoint")
+        path = newest
+    config = _read_settings(path / "config.json")
+    open_folder = _load_mdlm if config.get("model_type") == "mdlm" else _load_masked_lm
+    denoiser = open_folder(path, config, mask_id)
+    if (path / FEEDBACK_FILE).is_file():
+        denoiser.feedback = build_feedback(str(path / FEEDBACK_FILE), _read_settings(path / FEEDBACK_FILE))
+    return denoiser.float() if is_shipped else denoiser
+
+
+def load_for_use(source: str | os.PathLike[str], *, mask_id: int | None = None) -> Model:
+    """Load a denoiser onto this process's GPU, if it has one."""
+    return load(source, mask_id=mask_id).to(best_device())
+
+
+def save(denoiser: Model, folder: str | os.PathLike[str]) -> None:
+    """Write config.json and model.safetensors, and feedback.json and the tokenizer's files if there are any."""
+    denoiser.save(folder)
+
+
+def convert(
+    source: str, target: str, *, weights: Weights = "ema", mask_id: int | None = None, dtype: Dtype | None = None
+) -> Path:
+    """Convert any form that `load` reads to a folder in the released layout, or to a file if `target` ends in .ckpt.
+
+    `dtype` is the dtype of the written weights; by default it does not change.
+    """
+    out = Path(target)
+    if out.exists() and (out.is_file() or any(out.iterdir())):
+        raise ArcmaskError(f"{out} exists already; give a new name")
+    denoiser = load(source, weights=weights, mask_id=mask_id)
+    if dtype is not None:
+        denoiser = denoiser.bfloat16() if dtype == "bfloat16" else denoiser.float()
+    if out.suffix != ".ckpt":
+        save(denoiser, out)
+    elif isinstance(denoiser, MDLM):
+        write_lightning(denoiser, out)
+    else:
+        raise ArcmaskError(f"{source} is not a Diffusion Transformer, so it cannot become a Lightning checkpoint")
+    return out
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise ArcmaskError(f"{path.parent} is not a checkpoint: it has no {path.name}")
+    return read_settings(path)
+
+
+def _open_tokenizer(folder: Path) -> Tokenizer | None:
+    has_files = any((folder / name).is_file() for name in _TOKENIZER_FILES)
+    return open_tokenizer(str(folder)) if has_files else None
+
+
+def _load_mdlm(folder: Path, config: dict[str, Any], mask_id: int | None) -> Model:
+    """Load the released layout. Every key and shape must fit."""
+    config = config if mask_id is None else config | {"mask_token_id": mask_id}
+    model = fit(str(folder), build_config(str(folder / "config.json"), config), _read_weights(folder))
+    tokenizer = _open_tokenizer(folder)
+    if tokenizer is not None and tokenizer.size != model.config.vocab_size:
+        raise ArcmaskError(
+            f"the tokenizer in {folder} has {tokenizer.size} entries, but the model has {model.config.vocab_size}"
+        )
+    if tokenizer is not None and tokenizer.mask_id != model.mask_id:
+        raise ArcmaskError(
+            f"the mask of the tokenizer in {folder} is {tokenizer.mask_id}, but the model's is {model.mask_id}"
+        )
+    model.tokenizer = tokenizer or default_tokenizer(model)
+    return model
+
+
+def _read_weights(folder: Path) -> dict[str, Tensor]:
+    index, names = folder / "model.safetensors.index.json", ["model.safetensors"]
+    if index.is_file():
+        shards = read_settings(index).get("weight_map")
+        if not isinstance(shards, dict):
+            raise ArcmaskError(f"{index} has no weight_map")
+        names = sorted(set(shards.values()))
+    weights: dict[str, Tensor] = {}
+    for name in names:
+        if not (folder / name).is_file():
+            raise ArcmaskError(f"{folder} has a config.json, but no {name}")
+        try:
+            weights |= safetensors.torch.load_file(folder / name)
+        except (safetensors.SafetensorError, OSError) as error:
+            raise ArcmaskError(f"{folder / name} is not a complete safetensors file ({error})") from error
+    return weights
+
+
+def _load_masked_lm(folder: Path, config: dict[str, Any], mask_id: int | None) -> Wrapped:
+    """Wrap a masked LM of transformers. Its tokenizer or wrap.json says which id is the mask."""
+    from transformers import AutoModelForMaskedLM
+
+    try:
+        model = AutoModelForMaskedLM.from_pretrained(folder)
+    except (ValueError, OSError) as error:
+        raise ArcmaskError(
+            f"{folder} has a model of type {config.get('model_type')!r}, which is neither 'mdlm' nor a masked LM that "
+            "transformers opens by itself; open it with its own code and pass it to arcmask.wrap(model, mask_id)"
+        ) from error
+    settings = read_settings(folder / WRAP_FILE) if (folder / WRAP_FILE).is_file() else {}
+    tokenizer = _open_tokenizer(folder)
+    if mask_id is None:
+        mask_id = settings.get("mask_id", None if tokenizer is None else tokenizer.mask_id)
+    if mask_id is None:
+        raise ArcmaskError(f"{folder} has no tokenizer, so its mask is not known; give mask_id")
+    denoiser = wrap(model, mask_id, shift=settings.get("shift", False), max_length=settings.get("max_length"))
+    if tokenizer is not None and tokenizer.size > denoiser.table.shape[0]:
+        raise ArcmaskError(
+            f"the tokenizer in {folder} has {tokenizer.size} entries, but the model has {denoiser.table.shape[0]}"
+        )
+    denoiser.tokenizer = tokenizer
+    return denoiser

@@ -1,0 +1,151 @@
+"""Estimate what a plan takes: time from one measured step, disk and memory from counts."""
+
+import time
+from dataclasses import dataclass
+
+import torch
+
+from arcmask.checkpoint import load
+from arcmask.data import open_prepared
+from arcmask.errors import ArcmaskError
+from arcmask.feedback import SoftMask
+from arcmask.model import best_device
+from arcmask.objective import TwoPass
+from arcmask.settings.experiment import Plan
+from arcmask.settings.train import TrainConfig
+from arcmask.training.checks import STATE_BYTES
+from arcmask.training.dry_run import measure_step
+
+# Parameters of evaluators that are known by name; any other is assumed to have the size of the first.
+_EVALUATORS = {"smollm2-135m": 135e6, "gpt2": 124e6, "gpt2-large": 774e6}
+_CHARACTERS_PER_TOKEN = 4
+_SAMPLE_BYTES = 12  # per position: its id and its text
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Approximate seconds of each kind of stage, on this machine with one process."""
+
+    plan: Plan
+    forward: float  # seconds per position of a forward pass
+    plain: float  # seconds per position of a training step without feedback
+    with_feedback: float  # seconds per position of a training step with feedback
+    parameters: int
+
+    @classmethod
+    def measure(cls, plan: Plan) -> "Costs":
+        """Measure one small batch of random tokens through the base, on the device that trains."""
+        config, length = next(iter(plan.arms.values())).train, plan.generation.length
+        model = load(plan.base)
+        parameters = sum(parameter.numel() for parameter in model.parameters())
+        objective = TwoPass(model, SoftMask()).to(best_device())
+        rows = torch.randint(0, model.mask_id, (min(config.micro_batch, 8), length))
+        plain, with_feedback = (seconds / rows.numel() for seconds in measure_step(objective, rows))
+        # The draft pass is the difference, which noise can make zero or negative.
+        return cls(plan, max(with_feedback - plain, plain / 4), plain, max(with_feedback, plain), parameters)
+
+    def training(self, config: TrainConfig) -> float:
+        """Return the seconds of one training run."""
+        is_plain, length = config.operator == "none", self.plan.generation.length
+        share = 0.0 if is_plain else config.gate_probability
+        step = config.batch_size * length * (self.plain * (1 - share) + self.with_feedback * share)
+        validations = config.steps // config.validate_every if config.validate_every else 0
+        passes = 1 if is_plain else 3
+        return config.steps * step + validations * config.validation_rows * length * self.forward * passes
+
+    def inspection(self) -> float:
+        """Return the seconds of inspecting the base: nine times of 2,048 tokens, and the figures."""
+        return 9 * 2048 * self.forward + 5
+
+    def likelihood(self) -> float:
+        """Return the seconds of one held-out likelihood."""
+        return self.plan.likelihood_rows * self.plan.generation.length * 3 * self.forward
+
+    def sampling(self, budget: int) -> float:
+        """Return the seconds of one cell's samples."""
+        return self.plan.generation.samples * self.plan.generation.length * budget * self.forward
+
+    def scoring(self) -> float:
+        """Return the seconds of one cell's scores."""
+        generation = self.plan.generation
+        names = [name for name in (generation.evaluator, generation.features) if name is not None]
+        tokens = generation.samples * generation.length / (_CHARACTERS_PER_TOKEN if self._is_characters else 1)
+        return tokens * self.forward * sum(_EVALUATORS.get(name, 135e6) for name in names) / self.parameters + 0.1
+
+    @property
+    def _is_characters(self) -> bool:
+        plan = self.plan
+        tokenizer = open_prepared(plan.data).index.tokenizer if plan.prepare is None else plan.prepare.tokenizer
+        return tokenizer == "text8"
+
+    def total(self) -> float:
+        """Return the seconds of all stages."""
+        plan = self.plan
+        training = sum(self.training(arm.train) for arm in plan.arms.values()) * len(plan.seeds)
+        generation = sum(self.sampling(budget) + self.scoring() for budget in plan.budgets)
+        return self.inspection() + training + len(plan.arms) * len(plan.seeds) * (self.likelihood() + generation)
+
+
+class Clock:
+    """Time left, from the estimated costs of all stages, corrected by the time that the first of them took."""
+
+    def __init__(self, costs: list[float]) -> None:
+        self.costs = costs
+        self._start = time.monotonic()
+
+    def left(self, done: int) -> str:
+        """Describe the time left after `done` stages."""
+        expected, rest = sum(self.costs[:done]), sum(self.costs[done:])
+        elapsed = time.monotonic() - self._start
+        # The estimate counts as a tenth of the whole, so elapsed time outweighs it as stages are done.
+        prior = 0.1 * (expected + rest)
+        rate = (elapsed + prior) / (expected + prior) if expected + prior > 0 else 1.0
+        return f"about {format_duration(rest * rate)} left"
+
+
+def format_duration(seconds: float) -> str:
+    """Format a duration in seconds, minutes or hours."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
+
+
+def describe(plan: Plan) -> str:
+    """Describe a plan and what it takes. Nothing is trained or written."""
+    generation, runs = plan.generation, len(plan.arms) * len(plan.seeds)
+    trains = [arm.train for arm in plan.arms.values()]
+    tokens = sum(config.steps * config.batch_size for config in trains) * len(plan.seeds) * generation.length
+    samples = runs * len(plan.budgets) * generation.samples
+    lines = [f"{plan.title} ({plan.recipe}), from {plan.base} on {plan.data}"]
+    lines += [
+        f"  {name}: {arm.label}, {arm.train.steps:,} steps of {arm.train.batch_size} x {generation.length} tokens"
+        for name, arm in plan.arms.items()
+    ]
+    lines.append(f"seeds {', '.join(map(str, plan.seeds))}: {runs} training runs, {tokens:,} tokens in all")
+    if plan.budgets:
+        lines.append(
+            f"{generation.samples:,} samples at each of {', '.join(map(str, plan.budgets))} denoising steps, "
+            f"{samples:,} in all; evaluator {generation.evaluator or 'none'}, MAUVE features "
+            f"{generation.features or 'none'}"
+        )
+    costs, reason = _measure_or_explain(plan)
+    parameters = plan.parameters if costs is None else costs.parameters
+    if parameters is not None:
+        state = STATE_BYTES * parameters / 1e9
+        checkpoints = runs * max(config.keep for config in trains) * state
+        texts = samples * generation.length * _SAMPLE_BYTES / 1e9
+        lines.append(
+            f"disk: {checkpoints + texts:.1f} GB (checkpoints {checkpoints:.1f}, samples {texts:.1f}); memory: "
+            f"{state:.2f} GB per process for weights, gradients, averages and moments"
+        )
+    time_needed = reason if costs is None else f"about {format_duration(costs.total())} on this machine"
+    return "\n".join([*lines, f"time: {time_needed}{'' if costs is None else ', from one measured step'}"])
+
+
+def _measure_or_explain(plan: Plan) -> tuple[Costs | None, str]:
+    if plan.parameters is not None:
+        return None, f"not estimated, since {plan.base} is fetched only when it is trained"
+    try:
+        return Costs.measure(plan), ""
+    except ArcmaskError as error:
+        return None, f"not estimated, since {error}"
