@@ -47,7 +47,7 @@ class Arm:
 
     name: str
     label: str
-    train: Mapping[str, Any]
+    train: Mapping[str, Any] = field(hash=False)
     colour: str | None = None
 
     @property

@@ -29,7 +29,7 @@ def model():
 
 @pytest.fixture(scope="session")
 def traces(model):
-    return trace_arms(CONFIG.sample(), CONFIG.feedback, lambda _: model)
+    return trace_arms(CONFIG, lambda _: model)
 
 
 @pytest.fixture(scope="session")

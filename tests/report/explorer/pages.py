@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from arcmask.feedback import OPERATORS
 from arcmask.report.explorer import ExploreConfig, build_page
 from arcmask.sampling.side_by_side import ArmTrace, ArmTraces
+from arcmask.settings.sample import SampleConfig
 
-CONFIG = ExploreConfig(checkpoint="runs/small", prompt="we hold these ", steps=24, length=48, seed=1)
+SAMPLE = SampleConfig(checkpoint="runs/small", prompt="we hold these ", steps=24, length=48, seed=1)
+CONFIG = ExploreConfig(sample=SAMPLE)
 FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -70,8 +73,14 @@ def by_hand(pieces: list[bytes], reveals: list[list[tuple[int, int]]], start: li
             tokens[position] = token
     text = b"".join(pieces[token] for token in tokens).decode(errors="replace")
     trace = {"tokens": tokens, "start": start, "filled": [], "steps": steps}
-    arm = ArmTrace(operator="none", text=text, calls=len(reveals), trace=trace, confidence=None)
-    return ArmTraces(arms=[arm], pieces=dict(enumerate(pieces)), mask_id=-1, band=(0.2, 0.8), length=len(start))
+    arm = ArmTrace(operator=OPERATORS["none"], text=text, calls=len(reveals), trace=trace, confidence=None)
+    shared = {"mask_id": -1, "band": (0.2, 0.8), "steps": len(reveals), "length": len(start)}
+    return ArmTraces(arms=[arm], pieces=dict(enumerate(pieces)), **shared)
+
+
+def explore(feedback: tuple[str, ...] = ("none",), **settings) -> ExploreConfig:
+    """The settings of a page of the checkpoint x."""
+    return ExploreConfig(sample=SampleConfig(**{"checkpoint": "x"} | settings), feedback=feedback)
 
 
 def screen(browser, width: int, dark: bool = False) -> None:

@@ -4,11 +4,10 @@ import re
 
 import pytest
 from models import small_mdlm
-from pages import CONFIG, by_hand, requests, screen, write
+from pages import CONFIG, SAMPLE, by_hand, explore, requests, screen, write
 
 from arcmask.data import open_tokenizer
 from arcmask.feedback import SoftMask
-from arcmask.report.explorer import ExploreConfig
 from arcmask.sampling import sample
 from arcmask.sampling.side_by_side import trace_arms
 
@@ -69,15 +68,16 @@ def test_the_watch_sees_a_request_where_there_is_one(browser, tmp_path):
 
 
 def test_the_final_text_is_the_samplers(page, model, traces):
-    slide(page, CONFIG.steps)
+    slide(page, SAMPLE.steps)
     for arm in traces.arms:
-        settings = {"prompt": CONFIG.prompt, "length": CONFIG.length, "seed": CONFIG.seed, "steps": CONFIG.steps}
-        assert text_of(page, arm.operator) == sample(model, feedback=arm.operator, **settings).texts[0] == arm.text
+        settings = {"prompt": SAMPLE.prompt, "length": SAMPLE.length, "seed": SAMPLE.seed, "steps": SAMPLE.steps}
+        name = arm.operator.name
+        assert text_of(page, name) == sample(model, feedback=name, **settings).texts[0] == arm.text
     assert find(page, "#band-now").text == "done"
 
 
 def test_playing_runs_to_the_end_and_stops_there(page, tmp_path):
-    config = ExploreConfig(checkpoint="x", steps=6, feedback=["none"])
+    config = explore(steps=6)
     page.get(write(tmp_path, config, by_hand([b"a", b"b"], [[(i, i % 2)] for i in range(6)], [-1] * 6)))
     find(page, "#play").click()
     assert find(page, "#play").text == "Pause"
@@ -100,9 +100,9 @@ def test_buttons_keys_slider_and_plots_move_the_step(page):
     find(page, "#back").click()
     assert step(page) == 2
     press(page, Keys.END)
-    assert step(page) == CONFIG.steps
+    assert step(page) == SAMPLE.steps
     press(page, Keys.ARROW_RIGHT)
-    assert step(page) == CONFIG.steps
+    assert step(page) == SAMPLE.steps
     find(page, "#first").click()
     assert step(page) == 0
     find(page, "#slider").send_keys(Keys.ARROW_RIGHT)
@@ -112,7 +112,7 @@ def test_buttons_keys_slider_and_plots_move_the_step(page):
     ActionChains(page).move_to_element(plot).click().perform()
     assert 9 <= step(page) <= 13  # the middle of the plot, which begins behind its labels
     find(page, "#last").click()
-    assert step(page) == CONFIG.steps
+    assert step(page) == SAMPLE.steps
 
 
 @pytest.mark.parametrize("arm", ARMS)
@@ -134,7 +134,7 @@ def test_the_numbers_are_the_traces(page, model):
     """Every number of a position, at picked steps and positions, against the trace's own tensors."""
     compared = 0
     for arm in ARMS:
-        settings = {"prompt": CONFIG.prompt, "length": CONFIG.length, "seed": CONFIG.seed, "steps": CONFIG.steps}
+        settings = {"prompt": SAMPLE.prompt, "length": SAMPLE.length, "seed": SAMPLE.seed, "steps": SAMPLE.steps}
         trace = sample(model, feedback=arm, trace=True, **settings).traces[0]
         for number in (0, 8, 14, 21):
             slide(page, number)
@@ -145,7 +145,7 @@ def test_the_numbers_are_the_traces(page, model):
                 shares.append(1 - float(traced.share[0, place]))
                 assert numbers(page, arm, "prob") == pytest.approx([100 * share for share in shares], abs=0.16)
                 assert numbers(page, arm, "entropy") == pytest.approx([float(traced.entropy[0, place])], abs=0.006)
-                fed = traced.fed[0, place].tolist()
+                fed = traced.measures[0, place].tolist()
                 if fed[0] > 0:
                     degrees = 180 / 3.14159265
                     assert numbers(page, arm, "weight")[:1] == pytest.approx([fed[0]], abs=6e-4)
@@ -165,15 +165,15 @@ def test_the_numbers_are_the_traces(page, model):
 
 
 def test_the_plots_read_the_means_over_blanks(page, traces):
-    for number in (0, 10, 20, CONFIG.steps):
+    for number in (0, 10, 20, SAMPLE.steps):
         slide(page, number)
         for arm, traced in zip(ARMS, traces.arms, strict=True):
-            rows = traced.trace["steps"][number]["masked"] if number < CONFIG.steps else []
+            rows = traced.trace["steps"][number]["masked"] if number < SAMPLE.steps else []
             shown = {
                 name: find(page, f'.reading[data-arm="{arm}"][data-name="{name}"]').text
                 for name in ("masked", "weight", "entropy", "angle")
             }
-            assert float(shown["masked"].split()[0]) == pytest.approx(100 * len(rows) / CONFIG.length, abs=0.06)
+            assert float(shown["masked"].split()[0]) == pytest.approx(100 * len(rows) / SAMPLE.length, abs=0.06)
             for name, column in (("weight", 1), ("entropy", 3)):
                 if rows:
                     mean = sum(row[column] for row in rows) / len(rows)
@@ -192,12 +192,12 @@ def test_pointing_shows_a_position_and_a_click_holds_it(page):
     assert panels == ["Position 31"] * 3
     position(page, "linear", 30).click()
     ActionChains(page).move_to_element(position(page, "none", 40)).perform()
-    assert find(page, ".where-at").text.split()[:3] == ["Position", "31", "held,"]
+    assert find(page, ".where-at").text.split()[:3] == ["Position", "31", "pinned;"]
     press(page, Keys.ESCAPE)
     ActionChains(page).move_to_element(position(page, "none", 41)).perform()
     assert find(page, ".where-at").text == "Position 42"
     ActionChains(page).move_to_element(position(page, "none", 2)).perform()
-    assert "Given" in find(page, ".fate").text
+    assert "Part of the prompt" in find(page, ".fate").text
 
 
 def test_the_keyboard_alone_reaches_every_position(page):
@@ -212,7 +212,7 @@ def test_the_keyboard_alone_reaches_every_position(page):
     press(page, Keys.ARROW_RIGHT)  # time goes on, the position stays
     assert (step(page), page.execute_script(focused)) == (1, str(first + 1))
     press(page, Keys.ENTER)
-    assert "held" in find(page, ".where-at").text
+    assert "pinned" in find(page, ".where-at").text
 
 
 def test_a_revealed_position_says_when_and_what(page, traces):
@@ -220,19 +220,20 @@ def test_a_revealed_position_says_when_and_what(page, traces):
     busy = [number for number, traced in enumerate(trace["steps"]) if traced["revealed"]]
     for number in (busy[0], busy[len(busy) // 2], busy[-1]):
         place, token = trace["steps"][number]["revealed"][0]
-        slide(page, CONFIG.steps)
+        slide(page, SAMPLE.steps)
         ActionChains(page).move_to_element(position(page, "spherical", place)).perform()
         fate = find(page, '.arm[data-arm="spherical"] .fate').text
         name = traces.pieces[token].decode().replace(" ", "␣")
-        assert fate.startswith(f"Became {name} in step {number + 1}, ")
+        assert fate.startswith(f"Revealed as {name} in step {number + 1}, ")
         slide(page, number)
-        assert find(page, '.arm[data-arm="spherical"] .fate').text == f"Blank. Becomes {name} in step {number + 1}."
+        fate = find(page, '.arm[data-arm="spherical"] .fate').text
+        assert fate == f"Masked. Revealed as {name} in step {number + 1}."
 
 
 def test_the_first_difference_is_marked_in_every_arm(page, traces):
     finals = [arm.trace["tokens"] for arm in traces.arms]
     expected = next(i for i, tokens in enumerate(zip(*finals, strict=True)) if len(set(tokens)) > 1)
-    slide(page, CONFIG.steps)
+    slide(page, SAMPLE.steps)
     marked = [found.get_attribute("data-i") for found in page.find_elements(By.CSS_SELECTOR, ".pos.differs")]
     assert marked == [str(expected)] * 3
     slide(page, 0)
@@ -296,10 +297,13 @@ def test_text_can_be_read_in_light_and_in_dark(page, dark):
 
 def luminance(page, selector: str, name: str) -> float:
     """The relative luminance of WCAG."""
-    found = page.execute_script(
-        "return getComputedStyle(document.querySelector(arguments[0])).getPropertyValue(arguments[1])", selector, name
-    )
-    shares = [int(part) / 255 for part in re.fullmatch(r"rgb\((\d+), (\d+), (\d+)\)", found).groups()]
+    script = """
+        const colour = getComputedStyle(document.querySelector(arguments[0])).getPropertyValue(arguments[1]);
+        const context = document.createElement("canvas").getContext("2d");
+        context.fillStyle = colour;
+        context.fillRect(0, 0, 1, 1);
+        return [...context.getImageData(0, 0, 1, 1).data].slice(0, 3)"""
+    shares = [value / 255 for value in page.execute_script(script, selector, name)]
     linear = [share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares]
     return sum(weight * share for weight, share in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
@@ -307,21 +311,21 @@ def luminance(page, selector: str, name: str) -> float:
 def test_a_screen_reader_finds_names_for_all_that_can_be_used(page):
     slide(page, 10)
     script = "return [...document.querySelectorAll('button, input, [role=button], [role=img]')].map((x) => x.id)"
-    assert len(page.execute_script(script)) > 3 * CONFIG.length
+    assert len(page.execute_script(script)) > 3 * SAMPLE.length
     tree = page.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
     roles = {"button", "slider", "image", "img", "radio"}
     named = [n for n in tree if n.get("role", {}).get("value") in roles and not n.get("ignored")]
-    assert len(named) > 3 * CONFIG.length
+    assert len(named) > 3 * SAMPLE.length
     assert [n for n in named if not n["name"].get("value")] == []
     assert find(page, "#slider").get_attribute("aria-valuetext").startswith("step 10 of 24, ")
     assert find(page, "#announcer").get_attribute("textContent").startswith("step 10 of 24, ")
     blank = find(page, ".arm .pos.masked").get_attribute("aria-label")
-    assert re.fullmatch(r"position \d+, blank, leading candidate \w+ with [\d.]+ %", blank)
+    assert re.fullmatch(r"position \d+, masked, top candidate \w+ with [\d.]+ %", blank)
 
 
 def test_html_from_a_model_is_shown_and_not_run(page, tmp_path):
     pieces = [HOSTILE.encode(), b"<b>bold</b>", b"&lt;&amp;"]
-    config = ExploreConfig(checkpoint=HOSTILE, prompt=HOSTILE, steps=3, feedback=["none"])
+    config = explore(checkpoint=HOSTILE, prompt=HOSTILE, steps=3)
     page.get(write(tmp_path, config, by_hand(pieces, [[(0, 0)], [(1, 1)], [(2, 2)]], [-1, -1, -1])))
     slide(page, 1)
     slide(page, 3)
@@ -333,7 +337,7 @@ def test_html_from_a_model_is_shown_and_not_run(page, tmp_path):
 def test_parts_of_a_character_are_bytes_until_neighbours_complete_it(page, tmp_path):
     pieces = [b"\xf0\x9f", b"\x98\x80", b"a", b"\xe2\x80", b"\n"]
     reveals = [[(0, 0)], [(1, 1)], [(2, 3), (3, 2)], [(4, 4)]]
-    config = ExploreConfig(checkpoint="x", steps=4, feedback=["none"])
+    config = explore(steps=4)
     page.get(write(tmp_path, config, by_hand(pieces, reveals, [-1] * 5)))
 
     def seen() -> list[str]:
@@ -356,14 +360,14 @@ def gpt2():
 
 
 def test_multi_byte_text_of_byte_level_tokens_ends_as_the_tokenizer_decodes_it(page, gpt2, tmp_path):
-    config = ExploreConfig(checkpoint="x", prompt="日本語 “naïve” 😀\n\n", steps=8, feedback=["spherical", "none"])
-    traces = trace_arms(config.sample(), config.feedback, lambda _: gpt2)
+    config = explore(("spherical", "none"), prompt="日本語 “naïve” 😀\n\n", steps=8)
+    traces = trace_arms(config, lambda _: gpt2)
     assert any(isinstance(text_or_bytes(piece), bytes) for piece in traces.pieces.values())
     page.get(write(tmp_path, config, traces))
     slide(page, 8)
     for arm in traces.arms:
-        assert text_of(page, arm.operator) == arm.text
-        assert arm.text.startswith(config.prompt)
+        assert text_of(page, arm.operator.name) == arm.text
+        assert arm.text.startswith(config.sample.prompt)
 
 
 def text_or_bytes(piece: bytes) -> str | bytes:
@@ -384,11 +388,11 @@ def text_or_bytes(piece: bytes) -> str | bytes:
     ids=["nothing", "one", "remasking", "operators"],
 )
 def test_unusual_runs_are_shown_too(page, model, tmp_path, settings):
-    config = ExploreConfig(checkpoint="x", **settings)
-    traces = trace_arms(config.sample(), config.feedback, lambda _: model)
+    config = explore(**{"feedback": CONFIG.feedback} | settings)
+    traces = trace_arms(config, lambda _: model)
     page.get(write(tmp_path, config, traces))
-    for number in range(config.steps + 1):
+    for number in range(traces.steps + 1):
         slide(page, number)
         page.execute_script("for (const place of document.querySelector('.text').children) place.focus()")
     for arm in traces.arms:
-        assert text_of(page, arm.operator) == arm.text
+        assert text_of(page, arm.operator.name) == arm.text

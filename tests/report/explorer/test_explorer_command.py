@@ -30,7 +30,9 @@ def test_it_writes_the_page_and_prints_its_path(checkpoint, tmp_path):
     arms = ["--feedback", "linear", "none", "--steps", "4"]
     result = explore(checkpoint, "--prompt", "we hold", *arms, "--out", str(out))
     assert (result.returncode, result.stdout) == (0, f"{out}\n"), result.stderr
-    assert f"arcmask explore {checkpoint} --prompt 'we hold' --feedback linear none --steps 4" in out.read_text()
+    assert (
+        f"arcmask explore {checkpoint} --steps 4 --prompt 'we hold' --seed 0 --feedback linear none" in out.read_text()
+    )
 
 
 def test_the_same_command_gives_the_same_bytes_and_opens_them_if_asked(checkpoint, tmp_path, monkeypatch, capsys):
@@ -50,7 +52,7 @@ def test_the_same_command_gives_the_same_bytes_and_opens_them_if_asked(checkpoin
     ("options", "sentence"),
     [
         (["--feedback", "spherical", "spheric"], "unknown operator 'spheric'; choose one of: linear, none, renorm"),
-        (["--prompt", "a" * 65], "the prompt has 65 tokens, but the model takes at most 64 positions\n"),
+        (["--prompt", "a" * 65], "the prompt has 65 tokens, but a sample has 64 positions\n"),
         (["--out", "/dev/null"], "cannot write to /dev/null: it is not a regular file\n"),
         (["--steps", "0"], "steps is 0, but must be 1 or more\n"),
         (["--steps", "many"], "--steps: Expected a int. Got value: many\n"),
@@ -81,5 +83,5 @@ def test_a_checkpoint_without_a_tokenizer_is_one_sentence(tmp_path, capsys):
     save(small_mdlm(), tmp_path / "bare")
     with pytest.raises(SystemExit):
         cli.main(["explore", str(tmp_path / "bare"), "--out", str(tmp_path / "page.html")])
-    assert capsys.readouterr().err == f"arcmask: {tmp_path}/bare has no tokenizer, so that there is no text to show\n"
+    assert capsys.readouterr().err == f"arcmask: {tmp_path}/bare has no tokenizer, so there is no text to show\n"
     assert not (tmp_path / "page.html").exists()

@@ -7,11 +7,11 @@ from html.parser import HTMLParser
 
 import pytest
 from models import small_mdlm
-from pages import CONFIG, by_hand
+from pages import CONFIG, by_hand, explore
 
 from arcmask.errors import ArcmaskError
 from arcmask.feedback import SoftMask
-from arcmask.report.explorer import ExploreConfig, build_page, write_page
+from arcmask.report.explorer import build_page, write_page
 from arcmask.sampling.side_by_side import trace_arms
 
 HOSTILE = "</script><script>document.title = 'run'</script><img src=x onerror=\"document.title='run'\"><!--"
@@ -45,9 +45,8 @@ def test_a_page_points_nowhere(traces):
 
 def test_what_a_model_wrote_stays_data():
     traces = by_hand([HOSTILE.encode(), b"${script}"], [[(0, 0)], [(1, 1)]], [-1, -1])
-    config = ExploreConfig(checkpoint=HOSTILE, prompt=HOSTILE, steps=2, feedback=["none"])
-    page = Elements(build_page(config, traces))
-    plain = Elements(build_page(replace(config, checkpoint="x", prompt="x"), by_hand([b"a"], [[(0, 0)]], [-1])))
+    page = Elements(build_page(explore(checkpoint=HOSTILE, prompt=HOSTILE, steps=2), traces))
+    plain = Elements(build_page(explore(prompt="x", steps=2), by_hand([b"a"], [[(0, 0)]], [-1])))
     assert page.names == plain.names
     assert json.loads(page.scripts[0])["tokens"] == [HOSTILE, "${script}"]
 
@@ -66,20 +65,20 @@ def test_the_data_are_the_traces_with_tokens_numbered_anew(traces):
 def test_three_arms_of_64_steps_and_128_positions_are_below_two_megabytes(model):
     long = small_mdlm(vocab_size=28, model_length=128)
     long.feedback, long.tokenizer = SoftMask(), model.tokenizer
-    config = ExploreConfig(checkpoint="x")
-    traces = trace_arms(config.sample(), config.feedback, lambda _: long)
+    config = explore(CONFIG.feedback)
+    traces = trace_arms(config, lambda _: long)
     assert traces.length == 128
     assert len(build_page(config, traces).encode()) < 2_000_000
 
 
 def test_the_command_says_all_that_is_not_by_default():
     assert CONFIG.command() == (
-        "arcmask explore runs/small --prompt 'we hold these ' --feedback spherical linear none --steps 24 --length 48 "
-        "--seed 1"
+        "arcmask explore runs/small --length 48 --steps 24 --prompt 'we hold these ' --seed 1 --feedback spherical "
+        "linear none"
     )
-    other = ExploreConfig(checkpoint="x", prompt="-a", feedback=["none"], rule="confidence", out="y.html", open=True)
+    other = replace(explore(prompt="-a", rule="confidence"), out="y.html", open=True)
     assert other.command() == (
-        "arcmask explore x --prompt=-a --feedback none --steps 64 --rule confidence --seed 0 --out y.html"
+        "arcmask explore x --steps 64 --prompt=-a --rule confidence --seed 0 --feedback none --out y.html"
     )
 
 
@@ -102,4 +101,4 @@ def test_a_page_appears_whole_or_not_at_all(traces, tmp_path):
 )
 def test_bad_settings_are_one_sentence(settings, sentence):
     with pytest.raises(ArcmaskError, match=sentence):
-        ExploreConfig(checkpoint="x", **settings)
+        explore(**settings)

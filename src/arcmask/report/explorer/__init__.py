@@ -1,4 +1,4 @@
-"""The explorer: one self-contained page that shows how a sample forms, step by step, in several arms."""
+"""The explorer: a self-contained page that shows step by step how several arms generate a sample."""
 
 from arcmask.report.explorer.page import build_page, write_page
 from arcmask.settings.explore import ExploreConfig

@@ -1,47 +1,45 @@
-// What is known of one position of one arm: what was fed in, what was predicted, what became of it.
-
-const CHORD = new Set(["linear"]); // operators that go straight; all others are drawn on the sphere
+// The inspector of one position of one arm: its feedback input, its prediction, and the token that was revealed.
 
 function inspect(arm, step, position) {
   const box = element("div", { class: "inspector" });
   const token = arm.states[step][position];
   if (arm.given[position]) {
-    box.append(element("p", { class: "fate" }, "Given: ", quoted(token), ", part of the prompt."));
+    box.append(element("p", { class: "fate" }, "Part of the prompt: ", quoted(token), "."));
     return box;
   }
-  // A token that stands is shown with the prediction that it was drawn from.
+  // A revealed token is shown with the prediction that it was drawn from.
   const reveal = arm.reveals[position].findLast((one) => one.step <= step);
   const from = token === MASKED ? step : reveal ? reveal.step - 1 : STEPS - 1;
   const row = arm.rows[from].get(position);
   const predicted = element("section", {},
-    element("h4", {}, "Predicted", element("span", {}, ` in step ${from + 1}`)),
+    element("h4", {}, "Prediction", element("span", {}, ` of step ${from + 1}`)),
     bars(row, token),
     element("p", { class: "figure" }, element("span", {}, "entropy"), number("entropy", `${row.entropy.toFixed(2)} nats`)));
-  const source = row.fed ? ` to step ${from + 1}, of what step ${from} predicted` : ` to step ${from + 1}`;
-  const fed = element("section", {}, element("h4", {}, "Fed in", element("span", {}, source)),
+  const source = row.fed ? ` for step ${from + 1}, from the prediction of step ${from}` : ` for step ${from + 1}`;
+  const fed = element("section", {}, element("h4", {}, "Feedback", element("span", {}, source)),
     row.fed ? geometry(arm, row) : element("p", { class: "nothing" }, whyNothing(arm, from)));
   box.append(fate(arm, step, position, row), element("div", { class: "in-and-out" }, predicted, fed));
   return box;
 }
 
-// What became of a position, or will.
+// Say when a position is revealed, and as which token.
 function fate(arm, step, position, row) {
   const line = element("p", { class: "fate" });
   const token = arm.states[step][position];
   if (token === MASKED) {
     const next = arm.reveals[position].find((one) => one.step > step);
-    if (next) line.append("Blank. Becomes ", quoted(next.token), ` in step ${next.step}.`);
-    else line.append("Blank. Becomes ", quoted(arm.states[STEPS][position]), " after the last step.");
+    if (next) line.append("Masked. Revealed as ", quoted(next.token), ` in step ${next.step}.`);
+    else line.append("Masked. Filled with ", quoted(arm.states[STEPS][position]), " after the last step.");
     return line;
   }
   const reveal = arm.reveals[position].findLast((one) => one.step <= step);
   if (!reveal) {
-    line.append("Became ", quoted(token), " after the last step, greedily.");
+    line.append("Filled with ", quoted(token), " after the last step, by greedy decoding.");
     return line;
   }
   const rank = row.candidates.findIndex((candidate) => candidate.id === token);
-  const how = rank === 0 ? "the leading candidate" : rank > 0 ? `candidate ${rank + 1}` : `outside the top ${row.candidates.length}`;
-  line.append("Became ", quoted(token), " in step ", element("b", { "data-name": "reveal-step" }, String(reveal.step)), `, ${how}.`);
+  const origin = rank === 0 ? "the top candidate" : rank > 0 ? `candidate ${rank + 1}` : `not among the top ${row.candidates.length}`;
+  line.append("Revealed as ", quoted(token), " in step ", element("b", { "data-name": "reveal-step" }, String(reveal.step)), `, ${origin}.`);
   return line;
 }
 
@@ -58,24 +56,25 @@ function bars(row, token) {
 }
 
 function whyNothing(arm, from) {
-  if (arm.name === "none") return "Nothing: without feedback, a blank is the bare mask at every step.";
-  if (from === 0) return "Nothing yet: no step has predicted anything.";
+  if (!arm.hasFeedback) return "No feedback: the input is the mask embedding at every step.";
+  if (from === 0) return "No feedback yet: there is no earlier prediction.";
   if (!inBand(arm.times[from])) {
-    return `Nothing: time ${arm.times[from].toFixed(2)} is outside the band, ${DATA.band[0]} to ${DATA.band[1]}.`;
+    return `No feedback: time ${arm.times[from].toFixed(2)} is outside the band from ${DATA.band[0]} to ${DATA.band[1]}.`;
   }
-  return "Nothing: it was masked again, and starts afresh.";
+  return "No feedback: the position was masked again and has no earlier prediction.";
 }
 
-// The plane through mask and mean, with the point that was fed in; lengths in units of the mask's norm.
+// The plane through mask and mean, with the input embedding; lengths in units of the mask's norm. Operators that keep
+// the norm are drawn on the great circle to the Fréchet mean, others on the chord to the Euclidean mean.
 function geometry(arm, row) {
-  const straight = CHORD.has(arm.name);
+  const straight = !arm.keepsNorm;
   const { meanAngle, meanNorm, turned, norm } = row.fed;
   const target = straight ? { angle: meanAngle, norm: meanNorm } : { angle: row.angle, norm: 1 };
   const figures = [
     ["weight", row.weight.toFixed(3), "weight"],
     ["angle", degrees(row.angle), "mask to mean"],
-    ["turned", degrees(turned), "turned"],
-    ["norm", norm.toFixed(3), "norm, mask = 1"],
+    ["turned", degrees(turned), "mask to input"],
+    ["norm", norm.toFixed(3), "norm (mask = 1)"],
   ];
   const list = element("dl", { class: "figures" });
   for (const [name, value, label] of figures) {
@@ -83,15 +82,14 @@ function geometry(arm, row) {
   }
   const gap = 1 - norm;
   const off = Math.abs(gap) < 0.0005 ? "On the sphere." : `${percent(Math.abs(gap))} ${gap > 0 ? "inside" : "outside"} the sphere.`;
-  const path = straight ? "along the chord" : "along the great circle";
-  const words = element("p", { class: "where" }, `${percent(row.weight)} of the way ${path}. `, element("b", { "data-name": "inside" }, off));
+  const words = element("p", { class: "where" }, "Input: ", element("b", { "data-name": "inside" }, off));
   return element("div", { class: "geometry" }, drawing(target, turned, norm, straight), element("div", {}, list, words));
 }
 
 function drawing(target, turned, norm, straight) {
   const radius = 84 / Math.max(1, target.norm, norm);
   const [x0, y0] = [110, 104];
-  // The mask on the left, the mean on the right, the bisector upright.
+  // The mask is on the left, the mean on the right, and the bisector is vertical.
   const at = (angle, length) => {
     const from = Math.PI / 2 + target.angle / 2 - angle;
     return [x0 + radius * length * Math.cos(from), y0 - radius * length * Math.sin(from)];
@@ -106,8 +104,8 @@ function drawing(target, turned, norm, straight) {
   const label = (text, [x, y], side) =>
     svg("text", { x: x + 9 * side, y: y + (y > 96 ? 16 : -6), "text-anchor": side < 0 ? "end" : "start" }, text);
   const name = straight
-    ? `The chord from mask to mean, and the point where it sits, at ${norm.toFixed(3)} of the mask's norm`
-    : `The great circle from mask to mean, and the point where it sits, ${degrees(turned)} from the mask`;
+    ? `Chord from the mask to the mean, with the input at ${norm.toFixed(3)} of the mask's norm`
+    : `Great circle from the mask to the mean, with the input ${degrees(turned)} from the mask`;
   const picture = svg("svg", { class: "arc", viewBox: "0 0 220 128", role: "img", "aria-label": name });
   picture.append(
     svg("circle", { class: "sphere", cx: x0, cy: y0, r: radius }),

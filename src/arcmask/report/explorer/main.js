@@ -1,24 +1,16 @@
-// The page's state (step, position, arms in view) and everything that changes it.
+// The state of the page (step, position, visible arms) and the controls that change it.
 
 const byId = (id) => document.getElementById(id);
 const NARROW = matchMedia("(max-width: 760px)");
-const PACE = Math.max(60, Math.min(400, 9600 / STEPS)); // milliseconds a step while playing
-
-const ABOUT = {
-  none: "no feedback: a blank is the bare mask",
-  linear: "straight towards the mean of the candidates",
-  renormalized: "straight, then back to the mask's norm",
-  spherical: "along the great circle to the Fréchet mean",
-  "spherical-euclidean": "along the great circle to the Euclidean mean",
-};
+const PACE = Math.max(60, Math.min(400, 9600 / STEPS)); // milliseconds per step while playing
 
 const state = { step: 0, position: Math.max(0, ARMS[0].states[0].indexOf(MASKED)), held: false, timer: null };
 
 const cards = ARMS.map((arm) => {
-  const box = element("div", { class: "text", role: "group", "aria-label": `Text of ${arm.name}` });
+  const box = element("div", { class: "text", role: "group", "aria-label": `Text of ${arm.label}` });
   const panel = element("div", { class: "panel" });
-  const card = element("article", { class: "arm", "data-arm": arm.name, "aria-label": arm.name },
-    element("header", {}, element("h3", {}, arm.name), element("p", {}, ABOUT[arm.name] ?? "")),
+  const card = element("article", { class: "arm", "data-arm": arm.name, "aria-label": arm.label },
+    element("header", {}, element("h3", {}, arm.label), element("p", {}, arm.about)),
     box, panel);
   byId("arms").append(card);
   const text = new ArmText(arm, box);
@@ -43,8 +35,8 @@ function render() {
   byId("slider").value = step;
   byId("step").textContent = step;
   byId("time").textContent = step < STEPS ? `time ${time.toFixed(2)}` : "time 0";
-  const blanks = ARMS[0].states[step].filter((token) => token === MASKED).length;
-  const spokenStep = `step ${step} of ${STEPS}, ${blanks} of ${LENGTH} positions blank`;
+  const masked = ARMS[0].states[step].filter((token) => token === MASKED).length;
+  const spokenStep = `step ${step} of ${STEPS}, ${masked} of ${LENGTH} positions masked`;
   byId("slider").setAttribute("aria-valuetext", spokenStep);
   if (state.timer === null) byId("announcer").textContent = spokenStep;
   const fed = step < STEPS && cards.some(({ arm }) => [...arm.rows[step].values()].some((row) => row.fed));
@@ -56,7 +48,7 @@ function renderPosition() {
   for (const { arm, panel, text } of cards) {
     text.select(state.position, state.held);
     panel.replaceChildren(
-      element("p", { class: "where-at" }, `Position ${state.position + 1}`, element("span", {}, state.held ? "held, click it to let go" : "")),
+      element("p", { class: "where-at" }, `Position ${state.position + 1}`, element("span", {}, state.held ? "pinned; click it again to release" : "")),
       inspect(arm, state.step, state.position));
   }
 }
@@ -87,7 +79,7 @@ function pause() {
 const toggle = () => (state.timer === null ? play() : pause());
 const jump = (step) => { pause(); goTo(step); };
 
-// Which arms are in view: all of them, or one.
+// Show all arms, or one.
 function view(name) {
   for (const { arm, card } of cards) card.hidden = name !== null && name !== arm.name;
   byId("arms").classList.toggle("single", name !== null || ARMS.length === 1);
@@ -107,21 +99,26 @@ function setUp() {
   for (const [name, value] of DATA.facts) byId("facts").append(element("dt", {}, name), element("dd", {}, value));
   byId("command").textContent = DATA.command;
   if (ARMS.length > 1) {
-    for (const name of ["", ...ARMS.map((arm) => arm.name)]) {
-      const button = element("button", { type: "button", "data-view": name, ...(name && { "data-arm": name }) }, name || "side by side");
-      button.addEventListener("click", () => view(name || null));
+    const addView = (name, label, attributes) => {
+      const button = element("button", { type: "button", "data-view": name ?? "", ...attributes }, label);
+      button.addEventListener("click", () => view(name));
       byId("views").append(button);
-    }
+    };
+    addView(null, "side by side", {});
+    for (const { name, label } of ARMS) addView(name, label, { "data-arm": name });
   }
   const apart = byId("difference");
   apart.hidden = ARMS.length < 2;
   byId("difference-key").hidden = ARMS.length < 2;
   apart.disabled = firstApart < 0;
   apart.textContent = firstApart < 0
-    ? "the arms never differ"
-    : `go to the first difference, in step ${firstApart}`;
+    ? "the arms do not differ"
+    : `go to the first difference (step ${firstApart})`;
   apart.addEventListener("click", () => { jump(firstApart); select(differences[firstApart], true); });
   view(NARROW.matches && ARMS.length > 1 ? ARMS[0].name : null);
+  for (const { name, colour } of ARMS) {
+    for (const node of document.querySelectorAll(`[data-arm="${CSS.escape(name)}"]`)) node.style.setProperty("--colour", colour);
+  }
 }
 
 function listen() {
@@ -131,19 +128,19 @@ function listen() {
   byId("last").addEventListener("click", () => jump(STEPS));
   byId("play").addEventListener("click", toggle);
   byId("slider").addEventListener("input", (event) => jump(Number(event.target.value)));
-  const placeOf = (event) => event.target.closest?.(".pos")?.dataset.i;
+  const positionOf = (event) => event.target.closest?.(".pos")?.dataset.i;
   for (const { text } of cards) {
     text.box.addEventListener("pointerover", (event) => {
-      const place = placeOf(event);
-      if (place !== undefined && event.pointerType === "mouse" && !state.held) select(Number(place));
+      const position = positionOf(event);
+      if (position !== undefined && event.pointerType === "mouse" && !state.held) select(Number(position));
     });
     text.box.addEventListener("focusin", (event) => {
-      const place = placeOf(event);
-      if (place !== undefined && Number(place) !== state.position) select(Number(place));
+      const position = positionOf(event);
+      if (position !== undefined && Number(position) !== state.position) select(Number(position));
     });
     text.box.addEventListener("click", (event) => {
-      const place = placeOf(event);
-      if (place !== undefined) select(Number(place), !(state.held && Number(place) === state.position));
+      const position = positionOf(event);
+      if (position !== undefined) select(Number(position), !(state.held && Number(position) === state.position));
     });
   }
   document.addEventListener("keydown", onKey);
@@ -154,7 +151,7 @@ function onKey(event) {
   const { target, key } = event;
   const card = cards.find(({ text }) => text.box.contains(target));
   const onButton = target.tagName === "BUTTON";
-  if (target.id === "slider" && /^(Arrow|Home|End|Page)/.test(key)) return; // the slider's own
+  if (target.id === "slider" && /^(Arrow|Home|End|Page)/.test(key)) return; // the slider handles these itself
   const moves = {
     ArrowRight: () => jump(state.step + 1),
     ArrowLeft: () => jump(state.step - 1),

@@ -1,8 +1,8 @@
 "use strict";
-// The data of the page: what each arm's text was after every step, and what is known of each position.
+// The data of the page: the text of each arm after every step, and the numbers of each position.
 //
-// "After s steps" is a state, 0 to DATA.steps. A blank of state s has a row of numbers, of the pass that follows it:
-// what was fed into that pass, and what the pass predicted.
+// State s is the text after s steps, 0 to DATA.steps. A masked position of state s has a row of numbers of the next
+// pass: its feedback input and its prediction.
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const STEPS = DATA.steps;
@@ -10,7 +10,7 @@ const LENGTH = DATA.arms[0].start.length;
 const MASKED = -1;
 const BYTES = DATA.tokens.map((token) => (typeof token === "string" ? new TextEncoder().encode(token) : token));
 
-// Rows are as the trace writes them.
+// Read a row as the trace writes it.
 const readRow = ([position, weight, angle, entropy, ids, probs, share, blend]) => ({
   position, weight, angle, entropy, share,
   candidates: ids.map((id, k) => ({ id, prob: probs[k] * share })),
@@ -20,7 +20,7 @@ const readRow = ([position, weight, angle, entropy, ids, probs, share, blend]) =
 function readArm(arm, index) {
   const states = [arm.start];
   const rows = [];
-  const reveals = arm.start.map(() => []); // of each position: { step, token }, several if it was masked again
+  const reveals = arm.start.map(() => []); // per position: { step, token }, several if it was masked again
   arm.steps.forEach((step, s) => {
     rows.push(new Map(step.masked.map((row) => [row[0], readRow(row)])));
     for (const [position, token] of step.revealed) reveals[position].push({ step: s + 1, token });
@@ -33,6 +33,11 @@ function readArm(arm, index) {
   return {
     index,
     name: arm.operator,
+    label: arm.label,
+    about: arm.about,
+    colour: arm.colour,
+    keepsNorm: arm.keeps_norm,
+    hasFeedback: arm.has_feedback,
     given: arm.start.map((token) => token !== MASKED),
     filled: new Set(arm.filled),
     times: arm.steps.map((step) => step.time),
@@ -41,7 +46,7 @@ function readArm(arm, index) {
   };
 }
 
-// Whether a position is blank when the next step begins: rules that mask again can take a token back.
+// Whether a position is masked at the start of the next step; remasking rules can mask a token again.
 function nextMasked(arm, s, position) {
   if (s + 1 >= arm.steps.length) return false;
   const step = arm.steps[s + 1];
@@ -53,13 +58,13 @@ const ARMS = DATA.arms.map(readArm);
 
 const inBand = (time) => time >= DATA.band[0] && time <= DATA.band[1];
 
-// The first position, in reading order, that is not the same in all arms after a step; -1 if all agree.
+// The first position at which the arms differ after a step, or -1.
 const firstDifference = (step) =>
   ARMS[0].states[step].findIndex((token, i) => ARMS.some((arm) => arm.states[step][i] !== token));
 
-// UTF-8 over the borders of tokens. Each token gets pieces { text } or { bytes, text: U+FFFD }: a character belongs to
-// the token of its first byte; bytes that neighbours do not complete are shown as such. Bad input is cut up as every
-// decoder does it (the longest beginning of a character), so that the joined text is the tokenizer's.
+// Decode UTF-8 across tokens. Each token gets pieces { text } or { bytes, text: U+FFFD }. A character belongs to the
+// token of its first byte; incomplete characters are shown as bytes. Invalid input is split as in every decoder (the
+// longest valid prefix of a character), so the joined text equals the tokenizer's.
 function spell(tokens) {
   const pieces = tokens.map(() => []);
   let bytes = [], owners = [];
@@ -96,14 +101,14 @@ function spellRun(bytes, owners, pieces) {
 const hex = (bytes) => "⟨" + bytes.map((byte) => byte.toString(16).toUpperCase().padStart(2, "0")).join(" ") + "⟩";
 const shown = (pieces) => pieces.map((piece) => (piece.bytes ? hex(piece.bytes) : piece.text)).join("");
 
-// A token by itself, as it stands in the text.
+// The text of a single token.
 const tokenText = (id) => shown(spell([id])[0]);
 
-// A token by itself, with whatever cannot be seen made visible.
+// The text of a single token with visible white space.
 const tokenName = (id) =>
-  tokenText(id).replace(/ /g, "␣").replace(/\n/g, "↵").replace(/\t/g, "⇥").replace(/\r/g, "␍") || "(nothing)";
+  tokenText(id).replace(/ /g, "␣").replace(/\n/g, "↵").replace(/\t/g, "⇥").replace(/\r/g, "␍") || "(empty)";
 
-// Of each arm and state, once it is asked for.
+// Decoded states, cached by arm and step.
 const spelled = new Map();
 function spelledState(arm, step) {
   const key = arm.index * (STEPS + 1) + step;
@@ -114,10 +119,10 @@ function spelledState(arm, step) {
 const element = (name, attributes = {}, ...children) => fill(document.createElement(name), attributes, children);
 const svg = (name, attributes = {}, ...children) =>
   fill(document.createElementNS("http://www.w3.org/2000/svg", name), attributes, children);
-function fill(made, attributes, children) {
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...children);
-  return made;
+function fill(node, attributes, children) {
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+  node.append(...children);
+  return node;
 }
 const percent = (share) => (share >= 0.9995 ? "100 %" : `${(100 * share).toFixed(1)} %`);
 const degrees = (radians) => `${((radians * 180) / Math.PI).toFixed(1)}°`;

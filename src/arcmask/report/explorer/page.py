@@ -1,8 +1,8 @@
-"""From traces to one HTML file that needs nothing else: no server, no network, no other file.
+"""Build the explorer's page from traces: one HTML file that needs no server, no network and no other file.
 
-Knows the layout of `Trace.to_json`, which the page's scripts read with tokens numbered anew. What a model wrote is
-data: it enters the page as JSON in which no tag can begin, and the scripts show it as text only. A content security
-policy lets the page run its own scripts, known by their hashes, and load nothing.
+The scripts read the traces in the layout of `Trace.to_json`, with renumbered tokens. Text from a model enters the page
+as JSON that cannot begin a tag, and the scripts only show it as text. The content security policy allows the page's own
+script and style by their hashes, and nothing else.
 """
 
 import base64
@@ -20,11 +20,11 @@ from arcmask.sampling.side_by_side import ArmTrace, ArmTraces
 from arcmask.settings.explore import ExploreConfig
 
 _SCRIPTS = ("model.js", "text.js", "inspector.js", "plots.js", "main.js")
-_MASKED = -1  # in place of a token's number
+_MASKED = -1  # the number of the mask
 
 
 def write_page(config: ExploreConfig, traces: ArmTraces) -> Path:
-    """Build the page and write it to the file that the settings name."""
+    """Write the page to `config.out`, and return that path."""
     out = Path(config.out)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -35,7 +35,7 @@ def write_page(config: ExploreConfig, traces: ArmTraces) -> Path:
 
 
 def build_page(config: ExploreConfig, traces: ArmTraces) -> str:
-    """The whole page."""
+    """Return the HTML of the page."""
     script = "\n".join(_read(name) for name in _SCRIPTS)
     style = _read("page.css")
     policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'"
@@ -44,7 +44,7 @@ def build_page(config: ExploreConfig, traces: ArmTraces) -> str:
         title=html.escape(f"{config.sample.prompt or 'A sample'} · arcmask explorer"),
         style=style,
         script=script,
-        # The only characters that could end the element or begin another; JSON has them in strings alone.
+        # Only these characters could end the element or begin another. In JSON they occur in strings alone.
         data=json.dumps(page_data(config, traces), separators=(",", ":"), ensure_ascii=False)
         .replace("<", "\\u003c")
         .replace(">", "\\u003e"),
@@ -52,9 +52,9 @@ def build_page(config: ExploreConfig, traces: ArmTraces) -> str:
 
 
 def page_data(config: ExploreConfig, traces: ArmTraces) -> dict[str, Any]:
-    """What the scripts read. Tokens are numbered by their place in `tokens`: text, or bytes that are no text alone."""
+    """Return the data of the scripts. Tokens are indices of `tokens`, which holds text or incomplete UTF-8 bytes."""
     ids = sorted(traces.pieces)
-    number = {token: place for place, token in enumerate(ids)} | {traces.mask_id: _MASKED}
+    number = {token: index for index, token in enumerate(ids)} | {traces.mask_id: _MASKED}
     return {
         "tokens": [_text_or_bytes(traces.pieces[token]) for token in ids],
         "steps": traces.steps,
@@ -81,6 +81,7 @@ def _arm(arm: ArmTrace, number: dict[int, int]) -> dict[str, Any]:
         "about": arm.operator.about,
         "colour": arm.operator.colour,
         "keeps_norm": arm.operator.keeps_norm,
+        "has_feedback": arm.confidence is not None,
         "calls": arm.calls,
         "start": [number[token] for token in trace["start"]],
         "tokens": [number[token] for token in trace["tokens"]],
@@ -90,7 +91,7 @@ def _arm(arm: ArmTrace, number: dict[int, int]) -> dict[str, Any]:
 
 
 def _facts(config: ExploreConfig, traces: ArmTraces) -> list[tuple[str, str]]:
-    """What was run, as a reader wants it."""
+    """Return the settings of the run as text."""
     sample = config.sample
     calls = [f"{arm.operator.name} {arm.calls}" for arm in traces.arms]
     confidence = sorted({arm.confidence for arm in traces.arms if arm.confidence is not None})
@@ -100,7 +101,7 @@ def _facts(config: ExploreConfig, traces: ArmTraces) -> list[tuple[str, str]]:
         ("seed", str(sample.seed)),
         ("step rule", sample.rule),
         ("budget", f"{traces.steps} steps for {traces.length} positions"),
-        ("denoiser calls", f"{', '.join(calls)} (with a trace, which predicts every blank at every step)"),
+        ("denoiser calls", f"{', '.join(calls)} (with a trace, all masked positions are predicted at every step)"),
         ("feedback band", f"times {traces.band[0]:g} to {traces.band[1]:g}"),
     ]
     facts += [("confidence", text) for text in confidence]

@@ -1,16 +1,16 @@
-// Small plots over the steps, one line for each arm. Clicking or dragging chooses a step.
+// Small plots over the steps with one line per arm. A click or drag selects a step.
 
 const [WIDTH, HEIGHT, TOP, BOTTOM, LEFT, RIGHT] = [280, 132, 10, 18, 34, 6];
 const mean = (values) => (values.length ? values.reduce((a, b) => a + b, 0) / values.length : null);
 
 const QUANTITIES = [
-  { name: "masked", title: "Blank positions", top: 1, format: percent,
+  { name: "masked", title: "Masked positions", top: 1, format: percent,
     of: (arm, s) => arm.states[s].filter((token) => token === MASKED).length / LENGTH },
   { name: "weight", title: "Mean weight", format: (x) => x.toFixed(3),
     of: (arm, s) => mean([...arm.rows[s].values()].map((row) => row.weight)) },
   { name: "entropy", title: "Mean entropy, nats", format: (x) => x.toFixed(2),
     of: (arm, s) => mean([...arm.rows[s].values()].map((row) => row.entropy)) },
-  { name: "angle", title: "Mean angle, mask to mean", format: degrees,
+  { name: "angle", title: "Mean angle from mask to mean", format: degrees,
     of: (arm, s) => mean([...arm.rows[s].values()].filter((row) => row.fed).map((row) => row.angle)) },
 ];
 
@@ -23,7 +23,7 @@ class Plot {
     const known = this.values.flat().filter((value) => value !== null);
     this.top ??= niceTop(Math.max(0, ...known), this.name === "angle");
     this.picture = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${this.title} over the steps` });
-    this.readings = ARMS.map((arm) => element("b", { class: "reading", "data-arm": arm.name, "data-name": this.name, title: arm.name }));
+    this.readings = ARMS.map((arm) => element("b", { class: "reading", "data-arm": arm.name, "data-name": this.name, title: arm.label }));
     box.append(element("figure", { class: "plot" },
       element("figcaption", {}, element("span", {}, this.title), element("span", { class: "readings" }, ...this.readings)), this.picture));
     this.draw();
@@ -48,7 +48,7 @@ class Plot {
     }
     this.cursor = svg("line", { class: "cursor", y1: TOP, y2: HEIGHT - BOTTOM });
     this.picture.append(this.cursor);
-    // The first arm on top, because it is the one that is asked about.
+    // Draw the first arm last, on top of the others.
     [...ARMS].reverse().forEach((arm) => {
       const points = this.values[arm.index];
       let path = "", open = false;
@@ -56,7 +56,7 @@ class Plot {
         if (value !== null) path += `${open ? "L" : "M"}${xOf(s).toFixed(1)} ${this.yOf(value).toFixed(1)}`;
         open = value !== null;
       });
-      this.picture.append(svg("path", { class: "line", "data-arm": arm.name, d: path }));
+      this.picture.append(svg("path", { class: arm.hasFeedback ? "line" : "line dotted", "data-arm": arm.name, d: path }));
     });
     this.dots = ARMS.map((arm) => svg("circle", { class: "dot", "data-arm": arm.name, r: 3.2 }));
     this.picture.append(...[...this.dots].reverse());
@@ -94,7 +94,7 @@ class Plot {
   }
 }
 
-// The next round number above; angles in steps of 30 degrees.
+// Round up to a round number; angles to a multiple of 30 degrees.
 function niceTop(value, isAngle) {
   if (value === 0) return 1;
   if (isAngle) return (Math.ceil((value * 180) / Math.PI / 30) * 30 * Math.PI) / 180;

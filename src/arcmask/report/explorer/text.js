@@ -1,11 +1,11 @@
-// The texts: one for each arm, one element for each position, in place from the first step to the last.
+// The texts: one per arm, with one element per position.
 //
-// A blank takes the room of what will stand there, with the space around it, so that nothing moves while the text forms.
-// Apart from that space, only what is really there is text of the document; the style sheet draws blanks and candidates.
+// A masked position has the width of its final token, so that the layout does not move. Masked cells and candidates are
+// drawn by the style sheet; only revealed tokens and white space are text of the document.
 
 const HEAVIEST = Math.max(0, ...ARMS.flatMap((arm) => arm.rows.flatMap((rows) => [...rows.values()].map((r) => r.weight))));
 
-// What a position's text is made of on the page: space before the cell, the cell, space behind it.
+// Split a position's text into the space before the cell, the cell, and the space after it.
 function layOut(pieces) {
   const text = shown(pieces);
   if (/^\s*\n\s*$/.test(text)) return { before: "", mark: "↵", after: text };
@@ -18,7 +18,7 @@ class ArmText {
     this.arm = arm;
     this.final = spell(arm.states[STEPS]).map(layOut);
     this.spans = this.final.map((_, i) => element("span", { class: "pos", role: "button", tabindex: -1, "data-i": i }));
-    this.standing = []; // of each position: its pieces if a token stands there, null if it is a blank
+    this.standing = []; // per position: the pieces of its token, or null if it is masked
     this.box = box;
     this.reading = element("p", { class: "unseen" });
     box.append(...this.spans);
@@ -34,19 +34,19 @@ class ArmText {
       const kind = "pos" + (arm.given[i] ? " given" : row ? " masked" : "") + (fresh ? " fresh" : "") +
         (i === difference ? " differs" : "");
       if (span.className !== kind) span.className = kind;
-      if (row) this.showBlank(span, i, row); else this.showToken(span, i, pieces[i]);
+      if (row) this.showMasked(span, i, row); else this.showToken(span, i, pieces[i]);
       const label = this.describe(i, token, row);
       if (span.getAttribute("aria-label") !== label) span.setAttribute("aria-label", label);
     });
     const words = pieces.map((piece, i) => (arm.states[step][i] === MASKED ? "_" : shown(piece))).join("");
-    this.reading.textContent = `Text so far, blanks as underscores: ${words}`;
+    this.reading.textContent = `Current text, with underscores for masked positions: ${words}`;
   }
 
-  showBlank(span, i, row) {
+  showMasked(span, i, row) {
     if (this.standing[i] !== null) {
       const room = this.final[i];
-      const made = element("span", { class: "cell", "data-room": room.mark ?? (room.body || " ") });
-      span.replaceChildren(room.before, made, room.after);
+      const masked = element("span", { class: "cell", "data-room": room.mark ?? (room.body || " ") });
+      span.replaceChildren(room.before, masked, room.after);
       this.standing[i] = null;
     }
     const cell = span.firstElementChild;
@@ -62,7 +62,7 @@ class ArmText {
     const { before, mark, after } = layOut(pieces);
     const cell = element("span", { class: "cell" + (mark ? " mark" : "") + (pieces.length ? "" : " empty") });
     if (!mark) {
-      // What is shown for bytes is not the text they stand for, so the style sheet shows it.
+      // The style sheet shows the hexadecimal bytes, so that they are not part of the text.
       let left = before.length;
       for (const piece of pieces) {
         if (piece.bytes) cell.append(element("span", { class: "bytes", "data-hex": hex(piece.bytes) }, piece.text));
@@ -76,9 +76,9 @@ class ArmText {
   describe(i, token, row) {
     if (row) {
       const [top] = row.candidates;
-      return `position ${i + 1}, blank, leading candidate ${spoken(top.id)} with ${percent(top.prob)}`;
+      return `position ${i + 1}, masked, top candidate ${spoken(top.id)} with ${percent(top.prob)}`;
     }
-    return `position ${i + 1}, ${spoken(token)}, ${this.arm.given[i] ? "given" : "revealed"}`;
+    return `position ${i + 1}, ${spoken(token)}, ${this.arm.given[i] ? "prompt" : "revealed"}`;
   }
 
   select(position, held) {
