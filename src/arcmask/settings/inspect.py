@@ -20,8 +20,7 @@ class InspectConfig:
         out: The folder to write. Default: inspect/NAME, with the checkpoint's name.
         only: A comma-separated choice of norms,angles,training,paths,sphere,confidence,karcher,accuracy,cost; it is an
             error if one of them is not possible. Default: all that are possible.
-        operators: Operators of your own to include, as FILE.py:FUNCTION. A checkpoint that was trained with one needs
-            it here.
+        operators: Operators of your own to include, as FILE.py:FUNCTION.
         tokens: Tokens of text to use, rounded up to whole rows. At time t a fraction t of them is masked.
         seed: Seed of the rows and of the masks.
         mask_id: The mask's id, for a checkpoint that does not say.
