@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from arcmask.diagnostics import blend_costs
+from arcmask.diagnostics import blend_costs, sphere_paths
 from arcmask.diagnostics.cost import counted, paper_costs
-from arcmask.feedback import OPERATORS
+from arcmask.diagnostics.drawing import draw
+from arcmask.feedback import OPERATORS, operator
 
 
 def costs(width: int = 64, k: int = 3, steps: int = 3):
@@ -17,6 +18,20 @@ def test_every_operation_of_every_operator_is_counted():
     found = costs()
     assert set(found) == set(OPERATORS) - {"none"}
     assert {name: cost.not_counted for name, cost in found.items()} == {name: [] for name in found}
+
+
+def test_an_operator_from_outside_is_covered_by_the_costs_and_the_sphere():
+    @operator("halfway", label="half-way")
+    def halfway(mask, candidates, probs, weight):  # noqa: ARG001
+        return mask + weight[:, None] * (candidates[:, 0] - mask) / 2
+
+    try:
+        assert costs()["halfway"].flops == 4 * 64
+        record = sphere_paths(2.0)
+        assert "half-way 0." in record.reading
+        assert draw(record).axes[2].get_lines()[-1].get_label() == "half-way"
+    finally:
+        del OPERATORS[halfway.name]
 
 
 def test_counting_a_known_computation():

@@ -23,20 +23,20 @@ _DASHED, _DOTTED = (0, (5, 2)), (0, (2, 2))
 
 def _norms(record: Norms) -> Figure:
     """Draw norms against rank where frequencies are known, and the distribution of norms."""
+    width, ratios = (8.4, (1.8, 1)) if record.ranks else (4.8, (1,))
+    canvas, (first, *others) = panels(width, 3.4, len(ratios), width_ratios=ratios, sharey=True)
     if record.ranks:
-        canvas, (left, right) = panels(8.4, 3.4, 2, width_ratios=(1.8, 1), sharey=True)
-        _norms_by_rank(left, record)
-    else:
-        canvas, right = figure(4.8, 3.4)
-        right.set_ylabel("norm")
+        _norms_by_rank(first, record)
+    last = [first, *others][-1]
     edges = np.array(record.histogram_edges)
-    right.barh(edges[:-1], record.histogram_counts, height=np.diff(edges), align="edge", color=_FRECHET, alpha=0.75)
-    right.axhline(record.mask, color=MASK, lw=1.6, ls=_DASHED, label="mask")
-    if not record.ranks:
-        right.legend(loc="lower right")
-    right.set(xlabel="tokens", title=f"coefficient of variation {record.variation:.3f}")
-    right.set_ylim(0, 1.12 * max(record.largest, record.mask))
-    right.locator_params(axis="x", integer=True)
+    last.barh(edges[:-1], record.histogram_counts, height=np.diff(edges), align="edge", color=_FRECHET, alpha=0.75)
+    last.set(xlabel="tokens", title=f"coefficient of variation {record.variation:.3f}")
+    last.set_ylim(0, 1.12 * max(record.largest, record.mask))
+    last.locator_params(axis="x", integer=True)
+    for axes in (first, *others):
+        axes.axhline(record.mask, color=MASK, lw=1.6, ls=_DASHED, label="mask")
+    first.set_ylabel("norm")
+    first.legend(loc="lower left" if record.ranks else "lower right")
     return canvas
 
 
@@ -46,11 +46,9 @@ def _norms_by_rank(axes: Axes, record: Norms) -> None:
     if len(record.ranks) >= 200:
         middle = [(first * last) ** 0.5 for first, last, _ in record.bins]
         axes.plot(middle, [at.median for *_, at in record.bins], color=INK, label="median of the tokens")
-    axes.axhline(record.mask, color=MASK, lw=1.6, ls=_DASHED, label="mask")
     correlation = "undefined" if record.rank_correlation is None else signed(record.rank_correlation)
-    axes.set(xscale="log", xlabel="frequency rank", ylabel="norm", title=f"rank correlation {correlation}")
+    axes.set(xscale="log", xlabel="frequency rank", title=f"rank correlation {correlation}")
     axes.xaxis.set_major_formatter("{x:,.0f}")
-    axes.legend(loc="lower left")
 
 
 def _band(axes: Axes, x: Sequence[float], spreads: Sequence[Spread], shade: str, label: str | None = None) -> None:
@@ -227,29 +225,27 @@ def _cost(record: BlendCosts) -> Figure:
     costs = record.operators
     canvas, (flops, calls, times) = panels(9.4, 1.2 + 0.45 * len(costs), 3, sharey=True)
     rows = np.arange(len(costs))[::-1]
-    for axes, key, paper_key, title in (
-        (flops, "flops", "paper_flops", "flops"),
-        (calls, "trigonometric", "paper_trigonometric", "trigonometric calls"),
-        (times, "microseconds", None, "microseconds"),
+    for axes, key, title in (
+        (flops, "flops", "flops"),
+        (calls, "trigonometric", "trigonometric calls"),
+        (times, "microseconds", "microseconds"),
     ):
         counted = [getattr(cost, key) for cost in costs.values()]
-        paper = [None if paper_key is None else getattr(cost, paper_key) for cost in costs.values()]
+        paper = [getattr(cost, f"paper_{key}", None) for cost in costs.values()]
+        known = [(value, row) for value, row in zip(paper, rows, strict=True) if value is not None]
         axes.barh(rows, counted, height=0.55, color=[colour(name) for name in costs])
-        room = max(1e-9, *counted)
-        for value, formula, row in zip(counted, paper, rows, strict=True):
+        for value, row in zip(counted, rows, strict=True):
             axes.text(value, row + 0.36, f" {_short(value)}", fontsize=8.5, va="center")
-            if formula is not None:
-                room = max(room, formula)
-                axes.scatter(formula, row, marker="D", s=34, color="white", edgecolor=INK, zorder=4)
+        for value, row in known:
+            axes.scatter(value, row, marker="D", s=34, color="white", edgecolor=INK, zorder=4)
+        room = max([*counted, *(value for value, _ in known), 1e-9])
         axes.grid(axis="y", visible=False)
         axes.set(title=title, xlim=(0, 1.22 * room))
         axes.locator_params(axis="x", nbins=4)
         axes.xaxis.set_major_formatter("{x:,.3g}" if room < 1000 else "{x:,.0f}")
     flops.set_yticks(rows, [OPERATORS[name].label for name in costs])
-    calls.scatter([], [], marker="D", s=34, color="white", edgecolor=INK, label="by the paper")
-    calls.legend(loc="upper right")
     sizes = f"width {record.width}, {record.candidates} candidates, {record.karcher_steps} Karcher steps"
-    canvas.suptitle(f"one position: {sizes}", fontsize=10, x=0.01, ha="left")
+    canvas.suptitle(f"one position: {sizes}; diamonds are the paper's formulas", fontsize=10, x=0.01, ha="left")
     return canvas
 
 
