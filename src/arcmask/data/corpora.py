@@ -175,7 +175,7 @@ class Parquet(FileCorpus):
                     row += 1
 
     def _open(self, path: Path) -> Any:
-        from pyarrow import ArrowInvalid, parquet  # type: ignore[import-untyped]
+        from pyarrow import ArrowInvalid, parquet
 
         try:
             file = parquet.ParquetFile(path)

@@ -4,7 +4,6 @@ No file stays open, and an incomplete row stays in memory. So the files and a sm
 enough to resume after a kill.
 """
 
-import hashlib
 import os
 from pathlib import Path
 from typing import Any
@@ -30,9 +29,7 @@ class SplitWriter:
         self.dtype = np.dtype(token_dtype(vocab_size)).newbyteorder("<")
         self.frequencies = np.zeros(vocab_size, dtype=np.int64)
         self.documents = self.text_bytes = self.rows = 0
-        self.hashes: list[str] = []
         self._carry = np.zeros(0, dtype=self.dtype)
-        self._running = hashlib.sha256()
         self._unflushed: set[Path] = set()
 
     def add(self, documents: list[NDArray[np.uint32]], text_bytes: int) -> None:
@@ -51,19 +48,16 @@ class SplitWriter:
     def _append(self, rows: NDArray[Any]) -> None:
         """Append rows that fit into the current shard."""
         path = self._path(self.rows // self.shard_rows)
-        content = rows.tobytes()
         with path.open("ab") as file:
-            file.write(content)
+            file.write(rows.tobytes())
         self._unflushed.add(path)
-        self._running.update(content)
         self.frequencies += np.bincount(rows.ravel(), minlength=self.frequencies.size)
         self.rows += len(rows)
-        if self.rows % self.shard_rows == 0:
-            self._close_shard()
 
-    def _close_shard(self) -> None:
-        self.hashes.append(self._running.hexdigest())
-        self._running = hashlib.sha256()
+    def _shards(self) -> dict[Path, int]:
+        """Return the number of rows in each shard file."""
+        starts = range(0, self.rows, self.shard_rows)
+        return {self._path(i): min(self.shard_rows, self.rows - start) for i, start in enumerate(starts)}
 
     def _path(self, shard: int) -> Path:
         return self.folder / f"{self.name}-{shard:05d}.bin"
@@ -75,7 +69,6 @@ class SplitWriter:
             "documents": self.documents,
             "text_bytes": self.text_bytes,
             "rows": self.rows,
-            "hashes": list(self.hashes),
             "carry": self._carry.tolist(),
             "frequencies": self.frequencies.tolist(),
         }
@@ -83,25 +76,16 @@ class SplitWriter:
     def go_back_to(self, record: dict[str, Any]) -> None:
         """Return to a recorded position. Whatever was written after it is cut off."""
         self.documents, self.text_bytes, self.rows = record["documents"], record["text_bytes"], record["rows"]
-        self.hashes = list(record["hashes"])
         self._carry = np.asarray(record["carry"], dtype=self.dtype)
         self.frequencies = np.asarray(record["frequencies"], dtype=np.int64)
-        full, begun = divmod(self.rows, self.shard_rows)
-        keep = {self._path(shard): self.shard_rows for shard in range(full)}
-        if begun:
-            keep[self._path(full)] = begun
-        for path in self.folder.glob(f"{self.name}-*.bin"):
-            if path not in keep:
-                path.unlink()
-        for path, rows in keep.items():
-            self._cut(path, rows * self.length * self.dtype.itemsize)
-        if begun:
-            self._running = hash_file(self._path(full))
-
-    def _cut(self, path: Path, size: int) -> None:
-        if not path.is_file() or path.stat().st_size < size:
-            raise ArcmaskError(f"{str(path)!r} is shorter than its record says; remove {str(self.folder)!r}")
-        os.truncate(path, size)
+        shards = self._shards()
+        for path in set(self.folder.glob(f"{self.name}-*.bin")) - set(shards):
+            path.unlink()
+        for path, rows in shards.items():
+            size = rows * self.length * self.dtype.itemsize
+            if not path.is_file() or path.stat().st_size < size:
+                raise ArcmaskError(f"{str(path)!r} is shorter than its record says; remove {str(self.folder)!r}")
+            os.truncate(path, size)
 
     def _flush(self) -> None:
         while self._unflushed:
@@ -109,18 +93,15 @@ class SplitWriter:
 
     def finish(self) -> Split:
         """Flush everything to the disk and return what was written. Tokens that fill no row are dropped."""
-        if self.rows % self.shard_rows:
-            self._close_shard()
         self._flush()
-        shards = tuple(
-            Shard(name=self._path(i).name, rows=min(self.shard_rows, self.rows - i * self.shard_rows), sha256=digest)
-            for i, digest in enumerate(self.hashes)
-        )
         return Split(
             rows=self.rows,
             tokens=self.rows * self.length,
             dropped_tokens=self._carry.size,
             documents=self.documents,
             text_bytes=self.text_bytes,
-            shards=shards,
+            shards=tuple(
+                Shard(name=path.name, rows=rows, sha256=hash_file(path).hexdigest())
+                for path, rows in self._shards().items()
+            ),
         )
