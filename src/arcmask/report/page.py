@@ -1,8 +1,7 @@
-"""The page: one HTML file with its style, its script and its figures inside. It asks no network for anything."""
+"""Render a report as one HTML file that contains its style, script and figures and makes no requests."""
 
 import base64
 import re
-from collections.abc import Callable
 from importlib.resources import files
 from typing import Any
 
@@ -16,17 +15,22 @@ try:
 except ModuleNotFoundError:
     raise ArcmaskError("a report needs jinja2: pip install 'arcmask[report]'") from None
 
+# Spaces at which a line must not break: inside "5 %", "T = 16", "p < 0.001" and "1 ± 2".
+_FIXED_SPACES = re.compile(
+    r"(?<=\d) (?=%)|(?<=\bT) (?== \d)|(?<==) (?=\d)|(?<=\bp) (?=[<=])|(?<=<) (?=\d)| (?=\u00b1)|(?<=\u00b1) "
+)
+
 
 def render(title: str, chapters: list[Chapter], version: str) -> str:
-    """The whole file. Text is escaped wherever it comes from; only our own SVG, style and script are not."""
-    pictures = {
-        id(figure): _picture(figure, f"{chapter.name}-{figure.name}")
-        for chapter in chapters
-        for figure in chapter.figures()
-    }
-    # Whatever a template forgets is an error, not an empty place.
+    """Return the page. All text is escaped; only the package's own SVG, style and script are not."""
+    figures = [(chapter.name, figure) for chapter in chapters for figure in chapter.figures()]
+    tables = [table for chapter in chapters for table in chapter.tables()]
+    pictures = {id(figure): _picture(figure, f"{name}-{figure.name}") for name, figure in figures}
+    # Tables and figures are numbered through the whole document.
+    numbers = {id(table): number for number, table in enumerate(tables, 1)}
+    numbers |= {id(figure): number for number, (_, figure) in enumerate(figures, 1)}
     environment = Environment(
-        autoescape=True, undefined=StrictUndefined, finalize=_unbroken, trim_blocks=True, lstrip_blocks=True
+        autoescape=True, undefined=StrictUndefined, finalize=_keep_together, trim_blocks=True, lstrip_blocks=True
     )
     dark = dark_colours(str(picture) for picture in pictures.values())
     return environment.from_string(_source("report.html")).render(
@@ -34,22 +38,17 @@ def render(title: str, chapters: list[Chapter], version: str) -> str:
         chapters=chapters,
         version=version,
         picture=lambda figure: pictures[id(figure)],
-        number=_numbers(chapters),
+        number=lambda item: numbers[id(item)],
         dark=Markup("".join(f"{name}: {colour}; " for name, colour in dark.items())),
         style=Markup(_source("style.css")),
         script=Markup(_source("script.js")),
     )
 
 
-def _unbroken(value: Any) -> Any:
-    """Text in which a number stays with its sign: no line ends between them."""
-    if not isinstance(value, str) or isinstance(value, Markup):
-        return value
-    return re.sub(
-        r"(?<=\d) (?=%)|(?<=\bT) (?== \d)|(?<==) (?=\d)|(?<=\bp) (?=[<=])|(?<=<) (?=\d)| (?=\u00b1)|(?<=\u00b1) ",
-        "\u00a0",
-        value,
-    )
+def _keep_together(value: Any) -> Any:
+    """Replace spaces inside of numbers with units and signs by no-break spaces."""
+    is_text = isinstance(value, str) and not isinstance(value, Markup)
+    return _FIXED_SPACES.sub("\u00a0", value) if is_text else value
 
 
 def _source(name: str) -> str:
@@ -61,13 +60,3 @@ def _picture(figure: Drawing | Picture, name: str) -> Markup:
         return Markup(figure.svg(name))
     content = base64.b64encode(figure.png).decode()
     return Markup('<img alt="{}" src="data:image/png;base64,{}">').format(figure.title, Markup(content))
-
-
-def _numbers(chapters: list[Chapter]) -> Callable[[Any], int]:
-    """Table 1, 2, …, and Figure 1, 2, … through the whole document."""
-    found: dict[int, int] = {}
-    tables: list[Any] = [table for chapter in chapters for table in chapter.tables()]
-    figures: list[Any] = [figure for chapter in chapters for figure in chapter.figures()]
-    for things in (tables, figures):
-        found |= {id(thing): number for number, thing in enumerate(things, 1)}
-    return lambda thing: found[id(thing)]

@@ -11,7 +11,8 @@ from arcmask.report.quantities import BOUNDS, MAIN, Point, Quantity, point, quan
 from arcmask.report.table import Entry, Head, Row, Table, words
 from arcmask.report.wording import NONE, PLUS_MINUS, count, fixed, interval, p_value, plus_minus
 
-_ONE_SEED = "\u2021 One seed only: a 95 % bootstrap interval over the samples of that seed."
+ONE_SEED_MARK = "\u2021"
+_ONE_SEED = f"{ONE_SEED_MARK} One seed only: a 95 % bootstrap interval over the samples of that seed."
 _SOME_SEEDS = "n is the number of seeds, if some of the planned seeds are missing."
 _PAPER = "\u201cpaper\u201d marks the value that the paper prints."
 _BUDGET = Head("NFE (T)", number=False)
@@ -26,7 +27,7 @@ def mean_entry(
     summary, under = mean.summary, "no interval"
     if mean.interval is not None:
         shown = interval(*mean.interval, digits)
-        under = f"{shown}\u2021" if mean.over == "samples" else shown if deviation else ""
+        under = shown + ONE_SEED_MARK if mean.over == "samples" else shown if deviation else ""
     text = plus_minus(summary.mean, summary.std if deviation else summary.half_width, digits)
     return Entry(text, f"{under} {_n(summary.n, experiment)}".strip(), paper)
 
@@ -39,7 +40,11 @@ def notes(rows: Sequence[Row]) -> list[str]:
     """Explain the marks that occur in the rows."""
     entries = [entry for row in rows for entry in row.entries]
     text = " ".join(entry.under for entry in entries)
-    marks = {_ONE_SEED: "\u2021" in text, _SOME_SEEDS: "n = " in text, _PAPER: any(entry.paper for entry in entries)}
+    marks = {
+        _ONE_SEED: ONE_SEED_MARK in text,
+        _SOME_SEEDS: "n = " in text,
+        _PAPER: any(entry.paper for entry in entries),
+    }
     return [note for note, occurs in marks.items() if occurs]
 
 

@@ -9,10 +9,11 @@ from rich.table import Table
 from rich.text import Text
 
 from arcmask.errors import ArcmaskError
+from arcmask.report import table as report_table
 from arcmask.report.comparisons import Comparison, Pair, comparisons, multiplicity_note, pairs
 from arcmask.report.folder import Experiment, read_run
-from arcmask.report.quantities import MAIN, Quantity, point, quantities
-from arcmask.report.tables import mean_entry
+from arcmask.report.quantities import KINDS
+from arcmask.report.tables import ONE_SEED_MARK, interval_table
 from arcmask.report.wording import NONE, PLUS_MINUS
 
 _MISSING = Text(NONE, style="dim")
@@ -34,8 +35,10 @@ def terminal_table(folder: str | Path) -> Group:
         raise ArcmaskError(f"{folder} is a training run; a table needs an experiment of arms, seeds and budgets")
     compared = comparisons(experiment)
     shown: list[RenderableType] = [Text(PLUS_MINUS, style="dim")]
-    if experiment.scores:
-        shown += [_means(experiment), Text()]
+    means = interval_table(experiment)
+    if means is not None:
+        notes = [note for note in means.notes if note.startswith(ONE_SEED_MARK)]
+        shown += [_means(experiment, means), Text("\n".join(notes), style="dim")]
     if compared:
         shown.append(Text("Paired differences, first arm minus second with the same seed", style="bold"))
         shown.append(Text(", ".join(f"{mark} {reading}" for reading, mark in _MARKS.items()) + "\n", style="dim"))
@@ -46,35 +49,27 @@ def terminal_table(folder: str | Path) -> Group:
     return Group(*shown)
 
 
-def _means(experiment: Experiment) -> Table:
-    scores = quantities(experiment, MAIN)
-    evaluators = ", ".join(dict.fromkeys(q.note for q in scores if q.score == "generative_perplexity"))
-    table = _table("Means over seeds" + (f"; generative perplexity by {evaluators}" if evaluators else ""))
+def _means(experiment: Experiment, source: report_table.Table) -> Table:
+    heads = [head.text for head in source.heads]
+    evaluators = [head.note for head in source.heads if head.text.startswith(KINDS["generative_perplexity"].label)]
+    table = _table("Means over seeds" + (f"; generative perplexity by {', '.join(evaluators)}" if evaluators else ""))
     table.add_column("arm", overflow="fold")
     table.add_column("T", justify="right")
-    for quantity in scores:
-        table.add_column(_heading(quantity, scores), justify="right", no_wrap=True)
-    for arm in experiment.arms.values():
-        for budget in experiment.budgets:
-            cells = [_mean(experiment, quantity, arm.name, budget) for quantity in scores]
-            table.add_row(Text(arm.label if budget == experiment.budgets[0] else ""), str(budget), *cells)
-        table.add_section()
+    for head in source.heads[2:]:  # with the evaluator, if there are several
+        text = head.text if heads.count(head.text) == 1 else f"{head.text}\n{head.note}"
+        table.add_column(Text(text), justify="right", no_wrap=True)
+    for row in source.rows:
+        budget = row.data["budget"]
+        if budget == experiment.budgets[0]:
+            table.add_section()
+        label = row.entries[0].text if budget == experiment.budgets[0] else ""
+        table.add_row(Text(label), str(budget), *(_mean(entry) for entry in row.entries[2:]))
     return table
 
 
-def _heading(quantity: Quantity, scores: list[Quantity]) -> Text:
-    """Return the heading of a column, with the evaluator if there are several."""
-    is_only = sum(q.score == quantity.score for q in scores) == 1
-    return Text(quantity.heading if is_only else f"{quantity.heading}\n{quantity.note}")
-
-
-def _mean(experiment: Experiment, quantity: Quantity, arm: str, budget: int) -> Text:
-    mean = point(experiment, quantity, arm, budget)
-    if mean is None:
-        return _MISSING
-    entry = mean_entry(mean, quantity.digits, experiment)
-    below = f"\n{entry.under}" if mean.over == "samples" else ""
-    return Text(_tight(entry.text) + below)
+def _mean(entry: report_table.Entry) -> Text:
+    below = f"\n{entry.under}" if ONE_SEED_MARK in entry.under else ""
+    return Text(_tight(entry.text) + below, style="dim" if entry.text == NONE else "")
 
 
 def _differences(experiment: Experiment, pair: Pair, compared: list[Comparison]) -> list[RenderableType]:

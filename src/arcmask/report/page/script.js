@@ -1,4 +1,4 @@
-// The chooser of samples: without a script every panel is shown, with it the one that is chosen.
+// Show the samples of the selected budget and seed. Without scripts, all samples are shown.
 for (const box of document.querySelectorAll("[data-samples]")) {
   const choose = box.querySelector(".choose");
   const selects = [...choose.querySelectorAll("select")];
@@ -12,7 +12,7 @@ for (const box of document.querySelectorAll("[data-samples]")) {
   for (const select of selects) select.addEventListener("change", show);
   show();
 }
-// The contents tell where one is.
+// Mark the current section in the table of contents.
 const links = new Map(
   [...document.querySelectorAll(".contents-wide a")].map((link) => [link.getAttribute("href").slice(1), link]),
 );
@@ -25,7 +25,7 @@ const seen = new IntersectionObserver(
   { rootMargin: "-10% 0px -80% 0px" },
 );
 for (const section of document.querySelectorAll("main section[id]")) seen.observe(section);
-// A choice in the narrow contents folds them again.
+// Close the contents of narrow screens after a click.
 for (const link of document.querySelectorAll(".contents a")) {
   link.addEventListener("click", () => link.closest("details").removeAttribute("open"));
 }
