@@ -1,4 +1,4 @@
-"""A finished experiment, and its report, made once."""
+"""Fixtures: a finished experiment and its report."""
 
 from pathlib import Path
 

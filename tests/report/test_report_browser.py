@@ -23,8 +23,8 @@ frame.addEventListener("load", () => {{
   }}
   const overflow = inside.scrollingElement.scrollWidth - inside.scrollingElement.clientWidth;
   const loads = view.performance.getEntriesByType("resource").map((entry) => entry.name);
-  const found = {{ before, after: named(), overflow, loads: loads.filter((name) => !name.startsWith("data:")) }};
-  document.querySelector("pre").textContent = JSON.stringify({{ ...found, title: inside.title }});
+  const state = {{ before, after: named(), overflow, loads: loads.filter((name) => !name.startsWith("data:")) }};
+  document.querySelector("pre").textContent = JSON.stringify({{ ...state, title: inside.title }});
 }});
 </script>"""
 
@@ -39,8 +39,8 @@ def test_the_page_works_in_chromium_without_errors_or_network(page, tmp_path):
     command = [CHROMIUM, *flags, "--virtual-time-budget=5000", "--dump-dom", look.as_uri()]
     result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     assert "CONSOLE" not in result.stderr
-    found = json.loads(re.search(r"<pre>(.*?)</pre>", result.stdout, flags=re.DOTALL)[1])
-    assert found == {
+    state = json.loads(re.search(r"<pre>(.*?)</pre>", result.stdout, flags=re.DOTALL)[1])
+    assert state == {
         "before": [["16", "1"]],
         "after": [["64", "3"]],
         "overflow": 0,

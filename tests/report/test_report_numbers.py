@@ -26,9 +26,9 @@ def cell_values(folder: Path, score: str, arm: str, budget: int) -> np.ndarray:
 
 
 def change_score(cell: Path, score: str, **changes: object) -> None:
-    told = json.loads((cell / "scores.json").read_text())
-    told["scores"][score] |= changes
-    (cell / "scores.json").write_text(json.dumps(told))
+    content = json.loads((cell / "scores.json").read_text())
+    content["scores"][score] |= changes
+    (cell / "scores.json").write_text(json.dumps(content))
 
 
 @pytest.fixture
@@ -84,26 +84,26 @@ def test_differences_are_the_paired_t_test(page, experiment_folder):
             )
             test = stats.ttest_rel(first, second)
             low, high = test.confidence_interval(0.95)
-            found = row[str(budget)]
-            np.testing.assert_allclose(found["p_value"], test.pvalue, rtol=1e-9)
-            np.testing.assert_allclose(found["mean"] - found["half_width"], low, rtol=1e-9)
-            np.testing.assert_allclose(found["mean"] + found["half_width"], high, rtol=1e-9)
+            cell = row[str(budget)]
+            np.testing.assert_allclose(cell["p_value"], test.pvalue, rtol=1e-9)
+            np.testing.assert_allclose(cell["mean"] - cell["half_width"], low, rtol=1e-9)
+            np.testing.assert_allclose(cell["mean"] + cell["half_width"], high, rtol=1e-9)
 
 
 def test_p_values_are_corrected_for_the_number_of_comparisons(experiment_folder):
-    found = comparisons(read_run(experiment_folder))
-    p = np.array([c.difference.p_value for c in found])
+    compared = comparisons(read_run(experiment_folder))
+    p = np.array([c.difference.p_value for c in compared])
     m = len(p)
     # Holm by its definition: the largest, over all that are no greater, of (how many are not smaller) x p.
     places = np.argsort(np.argsort(p, kind="stable"), kind="stable")
     expected = [min(1.0, max((m - places[j]) * p[j] for j in range(m) if places[j] <= places[i])) for i in range(m)]
-    np.testing.assert_allclose([c.adjusted for c in found], expected, rtol=1e-12)
+    np.testing.assert_allclose([c.adjusted for c in compared], expected, rtol=1e-12)
 
 
 def test_a_difference_is_named_by_its_interval(experiment_folder):
     experiment = read_run(experiment_folder)
-    found = comparisons(experiment)
-    by_words = {(c.pair.label, c.score, c.budget): c for c in found}
+    compared = comparisons(experiment)
+    by_words = {(c.pair.label, c.score, c.budget): c for c in compared}
     better = by_words["spherical \u2212 linear", "generative_perplexity", 16]
     assert better.reading == "better"
     assert re.fullmatch(
@@ -111,20 +111,20 @@ def test_a_difference_is_named_by_its_interval(experiment_folder):
         r"better \(lower\)",
         better.statement,
     )
-    for comparison in found:
+    for comparison in compared:
         low = comparison.difference.mean - comparison.difference.half_width
         high = comparison.difference.mean + comparison.difference.half_width
         assert (comparison.reading == "no difference seen") == (low <= 0 <= high)
         assert comparison.better is not None or comparison.reading not in ("better", "worse")
     first = pairs(experiment)[0]
-    assert tally(found, first).startswith("spherical \u2212 linear, 14 comparisons: ")
+    assert tally(compared, first).startswith("spherical \u2212 linear, 14 comparisons: ")
 
 
 def test_one_seed_gives_no_difference_and_the_interval_of_its_samples(tmp_path):
     experiment = read_run(make_experiment(tmp_path / "one", seeds=(1,)))
-    found = comparisons(experiment)
-    assert {c.reading for c in found} == {"no interval"}
-    assert "no conclusion" in found[0].statement
+    compared = comparisons(experiment)
+    assert {c.reading for c in compared} == {"no interval"}
+    assert "no conclusion" in compared[0].statement
     table = main_table(experiment)
     score = experiment.scores["none", 1, 16]["generative_perplexity"]
     expected = f"[{score.interval[0]:.2f}, {score.interval[1]:.2f}]\u2021"
@@ -176,12 +176,12 @@ def test_the_papers_values_agree_with_its_own_runs():
 
 
 def test_the_papers_values_stand_beside_ours_only_under_its_protocol(tmp_path, experiment_folder):
-    theirs = read_run(make_experiment(tmp_path / "paper", protocol="paper", budgets=(64, 128), length=1024))
-    shown = [entry.paper for row in main_table(theirs).rows for entry in row.entries if entry.paper]
+    paper = read_run(make_experiment(tmp_path / "paper", protocol="paper", budgets=(64, 128), length=1024))
+    shown = [entry.paper for row in main_table(paper).rows for entry in row.entries if entry.paper]
     assert {"72.50 \u00b1 0.62", "0.0117 \u00b1 0.0008"} <= set(shown)
-    assert "87.25 \u00b1 2.03" in [e.paper for row in interval_table(theirs).rows for e in row.entries]
-    assert "86.59" in [e.paper for row in seed_table(theirs).rows for e in row.entries]
-    assert "73.1" in [e.paper for row in regime_table(theirs).rows for e in row.entries]
+    assert "87.25 \u00b1 2.03" in [e.paper for row in interval_table(paper).rows for e in row.entries]
+    assert "86.59" in [e.paper for row in seed_table(paper).rows for e in row.entries]
+    assert "73.1" in [e.paper for row in regime_table(paper).rows for e in row.entries]
     ours = read_run(experiment_folder)
     tables = [main_table(ours), interval_table(ours), seed_table(ours), regime_table(ours)]
     assert not [entry for table in tables for row in table.rows for entry in row.entries if entry.paper]
@@ -221,8 +221,8 @@ def test_the_bound_of_an_arm_without_feedback_is_its_plain_one(experiment_folder
 def test_every_setting_in_which_arms_differ_is_shown(tmp_path):
     arms = ARMS | {"late": ("later centre", {"operator": "spherical", "centre": -1.5}, 0.02)}
     table = arm_table(read_run(make_experiment(tmp_path / "arms", arms=arms)))
-    place = [head.text for head in table.heads].index("centre")
-    shown = {row.data["arm"]: row.entries[place].text for row in table.rows}
+    column = [head.text for head in table.heads].index("centre")
+    shown = {row.data["arm"]: row.entries[column].text for row in table.rows}
     assert shown == {"none": "\u2014", "linear": "\u22124.0", "spherical": "\u22124.0", "late": "\u22121.5"}
 
 

@@ -1,4 +1,4 @@
-"""The page: it holds all it needs, escapes what it is given, says what is missing, and refuses what is no run."""
+"""Test the page: it is self-contained, escapes text, lists what is missing, and refuses folders that are not runs."""
 
 import io
 import json
@@ -34,11 +34,11 @@ class Reader(HTMLParser):
         assert self.open == []
 
     def handle_starttag(self, tag, attributes):
-        told = dict(attributes)
-        self.ids += [told["id"]] if "id" in told else []
-        self.loads += [told[key] for key in ("src", "srcset", "data", "poster") if key in told]
-        self.loads += [told["href"]] if tag == "link" else []
-        self.links += [told["href"]] if tag == "a" else []
+        values = dict(attributes)
+        self.ids += [values["id"]] if "id" in values else []
+        self.loads += [values[key] for key in ("src", "srcset", "data", "poster") if key in values]
+        self.loads += [values["href"]] if tag == "link" else []
+        self.links += [values["href"]] if tag == "a" else []
         if tag not in VOID:
             self.open.append(tag)
 
@@ -173,8 +173,8 @@ def test_several_runs_have_a_chapter_each_and_arms_are_compared_where_they_may_b
     assert len(set(read.ids)) == len(read.ids)
     assert {"comparison", "made-up", "alike", "longer", "single"} <= set(read.ids)
     assert "longer is not compared with made-up: length is 256 there and 128 here" in words(page)
-    told = json.loads((page.parent / "tables" / "comparison-comparison.json").read_text())
-    row = next(r for r in told["rows"] if (r["arm"], r["score"], r["budget"]) == ("none", "entropy", 16))
+    table = json.loads((page.parent / "tables" / "comparison-comparison.json").read_text())
+    row = next(r for r in table["rows"] if (r["arm"], r["score"], r["budget"]) == ("none", "entropy", 16))
     assert row["made-up"]["n"] == len(SEEDS)
     assert row["alike"]["n"] == 2
     assert "longer" not in row
@@ -259,7 +259,7 @@ def broken_scores(path: Path) -> Path:
     ],
 )
 def test_what_is_no_run_is_one_sentence(make, sentence, tmp_path):
-    folder = make(tmp_path / "given")
+    folder = make(tmp_path / "folder")
     with pytest.raises(ArcmaskError) as raised:
         build_report([folder], tmp_path / "out")
     assert str(raised.value) == sentence.format(folder)

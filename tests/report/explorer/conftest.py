@@ -19,12 +19,12 @@ def browser():
 @pytest.fixture(scope="session")
 def model():
     """Its weights vary, and its texts of different arms differ."""
-    made = small_mdlm(vocab_size=28, model_length=64)
+    denoiser = small_mdlm(vocab_size=28, model_length=64)
     with torch.no_grad():
-        made.table[:] *= 3
-    made.feedback = SoftMask(confidence=Confidence(scale=0.8, centre=-2.5, steepness=2.0))
-    made.tokenizer = open_tokenizer("text8")
-    return made
+        denoiser.table[:] *= 3
+    denoiser.feedback = SoftMask(confidence=Confidence(scale=0.8, centre=-2.5, steepness=2.0))
+    denoiser.tokenizer = open_tokenizer("text8")
+    return denoiser
 
 
 @pytest.fixture(scope="session")

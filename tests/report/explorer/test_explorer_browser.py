@@ -38,13 +38,13 @@ def slide(page, to: int) -> None:
     page.execute_script(change, find(page, "#slider"), to)
 
 
-def position(page, arm: str, place: int):
-    return find(page, f'.arm[data-arm="{arm}"] .pos[data-i="{place}"]')
+def position(page, arm: str, index: int):
+    return find(page, f'.arm[data-arm="{arm}"] .pos[data-i="{index}"]')
 
 
 def numbers(page, arm: str, name: str) -> list[float]:
     """What the arm's inspector shows under a name, without its unit."""
-    script = "return [...document.querySelectorAll(arguments[0])].map((found) => found.textContent)"
+    script = "return [...document.querySelectorAll(arguments[0])].map((node) => node.textContent)"
     texts = page.execute_script(script, f'.arm[data-arm="{arm}"] [data-name="{name}"]')
     return [float(re.match(r"[\d.]+", text)[0]) for text in texts]
 
@@ -120,14 +120,14 @@ def test_blanks_and_tokens_are_the_traces_at_every_step(page, traces, arm):
     trace = traces.arms[ARMS.index(arm)].trace
     for number, traced in enumerate(trace["steps"]):
         slide(page, number)
-        script = "return [...document.querySelectorAll(arguments[0])].map((found) => Number(found.dataset.i))"
+        script = "return [...document.querySelectorAll(arguments[0])].map((node) => Number(node.dataset.i))"
         blanks = page.execute_script(script, f'.arm[data-arm="{arm}"] .pos.masked')
         assert blanks == [row[0] for row in traced["masked"]]
         fresh = page.execute_script(script, f'.arm[data-arm="{arm}"] .pos.fresh')
         before = trace["steps"][number - 1]["revealed"] if number else []
-        assert fresh == sorted(place for place, _ in before)
-    given = page.execute_script(script, f'.arm[data-arm="{arm}"] .pos.given')
-    assert given == list(range(len("we hold these ")))
+        assert fresh == sorted(index for index, _ in before)
+    prompt = page.execute_script(script, f'.arm[data-arm="{arm}"] .pos.given')
+    assert prompt == list(range(len("we hold these ")))
 
 
 def test_the_numbers_are_the_traces(page, model):
@@ -139,13 +139,13 @@ def test_the_numbers_are_the_traces(page, model):
         for number in (0, 8, 14, 21):
             slide(page, number)
             traced = trace.steps[number]
-            for place in (traced.tokens[0] == model.mask_id).nonzero().flatten().tolist()[::5]:
-                page.execute_script("arguments[0].focus()", position(page, arm, place))
-                shares = (traced.probs[0, place] * traced.share[0, place]).tolist()
-                shares.append(1 - float(traced.share[0, place]))
+            for index in (traced.tokens[0] == model.mask_id).nonzero().flatten().tolist()[::5]:
+                page.execute_script("arguments[0].focus()", position(page, arm, index))
+                shares = (traced.probs[0, index] * traced.share[0, index]).tolist()
+                shares.append(1 - float(traced.share[0, index]))
                 assert numbers(page, arm, "prob") == pytest.approx([100 * share for share in shares], abs=0.16)
-                assert numbers(page, arm, "entropy") == pytest.approx([float(traced.entropy[0, place])], abs=0.006)
-                fed = traced.measures[0, place].tolist()
+                assert numbers(page, arm, "entropy") == pytest.approx([float(traced.entropy[0, index])], abs=0.006)
+                fed = traced.measures[0, index].tolist()
                 if fed[0] > 0:
                     degrees = 180 / 3.14159265
                     assert numbers(page, arm, "weight")[:1] == pytest.approx([fed[0]], abs=6e-4)
@@ -188,7 +188,7 @@ def test_the_plots_read_the_means_over_blanks(page, traces):
 def test_pointing_shows_a_position_and_a_click_holds_it(page):
     slide(page, 8)
     ActionChains(page).move_to_element(position(page, "linear", 30)).perform()
-    panels = [found.text for found in page.find_elements(By.CSS_SELECTOR, ".where-at")]
+    panels = [node.text for node in page.find_elements(By.CSS_SELECTOR, ".where-at")]
     assert panels == ["Position 31"] * 3
     position(page, "linear", 30).click()
     ActionChains(page).move_to_element(position(page, "none", 40)).perform()
@@ -219,9 +219,9 @@ def test_a_revealed_position_says_when_and_what(page, traces):
     trace = traces.arms[0].trace
     busy = [number for number, traced in enumerate(trace["steps"]) if traced["revealed"]]
     for number in (busy[0], busy[len(busy) // 2], busy[-1]):
-        place, token = trace["steps"][number]["revealed"][0]
+        index, token = trace["steps"][number]["revealed"][0]
         slide(page, SAMPLE.steps)
-        ActionChains(page).move_to_element(position(page, "spherical", place)).perform()
+        ActionChains(page).move_to_element(position(page, "spherical", index)).perform()
         fate = find(page, '.arm[data-arm="spherical"] .fate').text
         name = traces.pieces[token].decode().replace(" ", "␣")
         assert fate.startswith(f"Revealed as {name} in step {number + 1}, ")
@@ -234,7 +234,7 @@ def test_the_first_difference_is_marked_in_every_arm(page, traces):
     finals = [arm.trace["tokens"] for arm in traces.arms]
     expected = next(i for i, tokens in enumerate(zip(*finals, strict=True)) if len(set(tokens)) > 1)
     slide(page, SAMPLE.steps)
-    marked = [found.get_attribute("data-i") for found in page.find_elements(By.CSS_SELECTOR, ".pos.differs")]
+    marked = [node.get_attribute("data-i") for node in page.find_elements(By.CSS_SELECTOR, ".pos.differs")]
     assert marked == [str(expected)] * 3
     slide(page, 0)
     assert page.find_elements(By.CSS_SELECTOR, ".pos.differs") == []
@@ -341,7 +341,7 @@ def test_parts_of_a_character_are_bytes_until_neighbours_complete_it(page, tmp_p
     page.get(write(tmp_path, config, by_hand(pieces, reveals, [-1] * 5)))
 
     def seen() -> list[str]:
-        script = "return [...document.querySelectorAll('.bytes')].map((found) => found.dataset.hex)"
+        script = "return [...document.querySelectorAll('.bytes')].map((node) => node.dataset.hex)"
         return page.execute_script(script)
 
     slide(page, 1)
@@ -354,9 +354,9 @@ def test_parts_of_a_character_are_bytes_until_neighbours_complete_it(page, tmp_p
 
 @pytest.fixture(scope="module")
 def gpt2():
-    made = small_mdlm(vocab_size=50258, model_length=48)
-    made.feedback, made.tokenizer = SoftMask(), open_tokenizer("gpt2")
-    return made
+    model = small_mdlm(vocab_size=50258, model_length=48)
+    model.feedback, model.tokenizer = SoftMask(), open_tokenizer("gpt2")
+    return model
 
 
 def test_multi_byte_text_of_byte_level_tokens_ends_as_the_tokenizer_decodes_it(page, gpt2, tmp_path):
@@ -393,6 +393,6 @@ def test_unusual_runs_are_shown_too(page, model, tmp_path, settings):
     page.get(write(tmp_path, config, traces))
     for number in range(traces.steps + 1):
         slide(page, number)
-        page.execute_script("for (const place of document.querySelector('.text').children) place.focus()")
+        page.execute_script("for (const node of document.querySelector('.text').children) node.focus()")
     for arm in traces.arms:
         assert text_of(page, arm.operator.name) == arm.text
