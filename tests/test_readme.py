@@ -4,6 +4,7 @@ import re
 import shlex
 from functools import cache
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 from models import some_tokens
@@ -60,6 +61,12 @@ def test_every_make_target_that_is_mentioned_exists():
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
     for page in PAGES:
         assert set(re.findall(r"^make ([a-z-]+)", page.read_text(), flags=re.MULTILINE)) <= targets, page
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_name_of_the_package_on_a_page_exists(page):
+    for name in re.findall(r"`(arcmask(?:\.[A-Za-z_]\w*)+)", page.read_text()):
+        resolve_name(name)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
