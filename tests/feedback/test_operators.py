@@ -18,16 +18,17 @@ seeds = st.integers(0, 2**32)
 widths = st.integers(16, 1024)
 candidate_counts = st.integers(1, 8)
 karcher_steps = st.integers(0, 5)
-KEEP_NORM = ["none", "renormalized", "spherical", "spherical-euclidean"]
-ON_ARC = ["spherical", "spherical-euclidean"]
+KEEP_NORM = sorted(name for name, record in OPERATORS.items() if record.keeps_norm)
+# The directions that the paper's arc operators move to, from candidates, probabilities and Karcher steps.
+TARGETS = {
+    "spherical": sphere.frechet_mean,
+    "spherical-euclidean": lambda candidates, probs, _: sphere.unit((probs[..., None] * candidates).sum(1)),
+}
 
 
 def target_of(name: str, candidates: Tensor, probs: Tensor, steps: int) -> Tensor:
-    """The direction an arc operator moves to, computed in float64 by the sphere's own functions."""
-    candidates, probs = candidates.double(), probs.double()
-    if name == "spherical":
-        return sphere.frechet_mean(candidates, probs, steps)
-    return sphere.unit((probs[..., None] * candidates).sum(1))
+    """Return the direction that an arc operator moves to, computed in float64 by the sphere's own functions."""
+    return TARGETS[name](candidates.double(), probs.double(), steps)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
@@ -44,7 +45,7 @@ def test_weight_one_gives_the_mask_norm_times_a_direction(name, seed, k, d, step
     mask, candidates, probs, weight = make_case(seed, k=k, d=d)
     result = OPERATORS[name](mask, candidates, probs, torch.ones_like(weight), steps)
     torch.testing.assert_close(result.norm(dim=-1), mask.norm().expand(5), rtol=1e-5, atol=0)
-    if name in ON_ARC:
+    if name in TARGETS:
         assert (sphere.angle(result.double(), target_of(name, candidates, probs, steps)) < 1e-4).all()
 
 
@@ -63,7 +64,7 @@ def test_linear_breaks_the_norm():
     assert (result.norm(dim=-1) < 0.9 * mask.norm()).all()
 
 
-@pytest.mark.parametrize("name", ON_ARC)
+@pytest.mark.parametrize("name", TARGETS)
 @given(seed=seeds, k=candidate_counts, d=widths, steps=karcher_steps)
 def test_path_is_the_great_circle_at_an_even_pace(name, seed, k, d, steps):
     mask, candidates, probs, weight = make_case(seed, k=k, d=d)
@@ -212,7 +213,7 @@ def test_values_are_finite_for_norms_of_any_size(operator_name, scales):
 def test_gradient_at_weight_zero_is_the_arcs_own_speed():
     """The last-bit correction at weight 0 is a constant: d|move|/d weight is still r_m * Omega."""
     mask, candidates, probs, weight = make_case(3, m=1, dtype=torch.float64)
-    for name in ON_ARC:
+    for name in TARGETS:
         jacobian = torch.autograd.functional.jacobian(
             lambda w, name=name: OPERATORS[name](mask, candidates, probs, w), torch.zeros_like(weight)
         )
@@ -243,3 +244,30 @@ def test_mismatched_shapes_are_an_error(operator_name, wrong):
 def test_negative_steps_are_an_error(operator_name):
     with pytest.raises(ArcmaskError, match="is -1, but must be 0 or more"):
         OPERATORS[operator_name](*make_case(), steps=-1)
+
+
+def test_steps_matter_only_to_operators_that_say_so(operator_name):
+    inputs = make_case(7, k=5)
+    first, second = (OPERATORS[operator_name](*inputs, steps) for steps in (0, 3))
+    assert torch.equal(first, second) != OPERATORS[operator_name].uses_steps
+
+
+@given(seed=seeds, k=candidate_counts, d=widths, steps=karcher_steps)
+def test_the_operators_own_angle_is_the_angle_to_the_frechet_mean(operator_name, seed, k, d, steps):
+    """And the embeddings beside it are those that the operator returns without it, bit for bit."""
+    inputs = make_case(seed, k=k, d=d)
+    embeddings, angle = OPERATORS[operator_name].blend(*inputs, steps, angle=True)
+    assert torch.equal(embeddings, OPERATORS[operator_name](*inputs, steps))
+    if angle is not None:
+        expected = sphere.angle(inputs.mask, sphere.frechet_mean(inputs.candidates, inputs.probs, steps))
+        torch.testing.assert_close(angle, expected, atol=2e-6, rtol=0)
+
+
+def test_near_the_mask_the_operators_own_angle_loses_only_a_few_digits(operator_name):
+    mask, candidates, probs, weight = make_case(8, d=256)
+    for gap in (0.0, 1e-4, 1e-3, 1e-2):
+        near = mask + gap * mask.norm() * sphere.unit(candidates)
+        _, angle = OPERATORS[operator_name].blend(mask, near, probs, weight, 3, angle=True)
+        if angle is not None:
+            expected = sphere.angle(mask, sphere.frechet_mean(near, probs))
+            torch.testing.assert_close(angle, expected, atol=1e-3, rtol=0)

@@ -1,4 +1,4 @@
-"""What several operators share: the way along a great circle, and scaling to the mask's norm.
+"""Functions that several operators share: SLERP towards a mean of the candidates, and scaling to the mask's norm.
 
 Shapes: M masked positions, K candidates, D width.
 """
@@ -14,8 +14,8 @@ from arcmask import sphere
 def along_arc(mask: Tensor, candidates: Tensor, coefficients: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """Return r_m * SLERP(mask, target, weight) (Eqs. 6 and 7), (M, D), and the cosine of the angle to the target, (M,).
 
-    `coefficients` (M, K) over the candidates give the unit target. The angle comes from inner products before the
-    target exists, so one weighted sum gives the result.
+    The unit target is the sum of the candidates (M, K, D) with `coefficients` (M, K). Its angle comes from inner
+    products, so the target itself is never computed and one weighted sum gives the result.
     """
     norm = torch.linalg.vector_norm(mask)
     direction = mask / torch.where(norm > 0, norm, 1.0)
@@ -35,9 +35,9 @@ def along_arc(mask: Tensor, candidates: Tensor, coefficients: Tensor, weight: Te
 
 
 def with_norm(vectors: Tensor, norm: Tensor, weight: Tensor) -> Tensor:
-    """Scale vectors (M, D) to a norm; at weight 0, where they are the mask itself, by exactly one."""
+    """Scale vectors (M, D) to a norm. At weight 0 they are the mask itself, and the factor is exactly 1."""
     length = torch.linalg.vector_norm(vectors, dim=-1)
     scale = norm / torch.where(length > 0, length, 1.0)
-    # Two norms of one vector may differ in the last bit; a constant takes that back and leaves the gradient alone.
+    # Two norms of one vector may differ in the last bit. A constant corrects that without changing the gradient.
     scale = scale + torch.where(weight == 0, 1 - scale, 0.0).detach()
     return vectors * scale.unsqueeze(-1)

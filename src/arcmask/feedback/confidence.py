@@ -1,4 +1,4 @@
-"""The feedback weight as a function of entropy: how far a masked position moves towards its prediction.
+"""The feedback weight as a function of entropy. It sets how far a masked position moves towards its prediction.
 
 The weight (the paper's lambda) is scale * sigmoid(steepness * (-entropy - centre)) (Eq. 1) with three learned scalars,
 or one fixed number.
@@ -18,8 +18,7 @@ class Confidence(nn.Module):
     """Map entropy (M,) in nats to the feedback weight (M,).
 
     The three scalars are learned in a form that cannot leave its range: scale in (0, 1) through a logit, steepness
-    above 0 and centre below 0 through softplus. With `fixed` the weight is that constant, and nothing is learned. The
-    scalars follow the device of the entropy.
+    above 0 and centre below 0 through softplus. With `fixed` the weight is that constant, and nothing is learned.
 
     >>> import torch
     >>> from arcmask.feedback import Confidence
@@ -76,14 +75,13 @@ class Confidence(nn.Module):
 
     @property
     def steepness(self) -> Tensor:
-        """How sharply the weight falls with entropy; above 0."""
+        """The slope of the sigmoid, above 0."""
         return softplus(self.raw_steepness)
 
     def forward(self, entropy: Tensor) -> Tensor:
         if self.fixed is not None:
             return torch.full_like(entropy, self.fixed)
-        scale, centre, steepness = (x.to(entropy.device) for x in (self.scale, self.centre, self.steepness))
-        return scale * torch.sigmoid(steepness * (-entropy - centre))
+        return self.scale * torch.sigmoid(self.steepness * (-entropy - self.centre))
 
     def extra_repr(self) -> str:
         if self.fixed is not None:

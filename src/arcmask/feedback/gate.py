@@ -1,45 +1,49 @@
-"""The gate: does this training step use feedback? And with it all that is random about a step, from (seed, step) alone.
+"""The random part of a training step: its times, its masks, and the gate that decides whether it uses feedback.
 
-Every rank, every micro-batch and every arm of a comparison draws the whole global batch's times, masks and decision and
-takes its share, so that all decide alike and differences between arms are paired.
+Everything is drawn from (seed, step) alone, for the whole global batch. Each rank and micro-batch takes its share, so
+all ranks decide alike, and the arms of a comparison share their draws.
 
 Shapes: B sequences of the global batch, L positions.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from arcmask.errors import ArcmaskError, unknown_name
+from arcmask.errors import ArcmaskError, check_choice
 
 BandReading = Literal["batch-mean", "draw"]
-_READINGS = ("batch-mean", "draw")
 
 
 @dataclass(frozen=True)
 class StepDraw:
-    """One optimiser step's chance: times (B,), numbers (B, L) below which a position is masked, and the decision."""
+    """The draws of one optimiser step."""
 
-    time: Tensor
-    uniform: Tensor
-    feedback: bool
+    time: Tensor  # (B,)
+    uniform: Tensor  # (B, L); a position is masked if its number is below the time
+    feedback: bool  # whether the step uses feedback
 
     @property
     def masked(self) -> Tensor:
-        """(B, L): under alpha = 1 - t a position is masked with probability t."""
+        """The masked positions (B, L); under alpha = 1 - t each is masked with probability t."""
         return self.uniform < self.time.unsqueeze(1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gate:
-    """Feedback with a probability, within a band of times.
+    """Decide whether a training step uses feedback: with a probability, and within a band of times.
 
-    The paper reads its band in two ways. By its appendix ("batch-mean") a step may use feedback only if the mean time
-    of the global batch lies in the band; with antithetic times that mean always lies in [0.25, 0.75], so that the
-    default band never excludes a step. By its main text ("draw") a step with feedback draws its times from the band.
+    The paper describes the band in two ways. In its appendix ("batch-mean") a step may use feedback only if the mean
+    time of the global batch lies in the band. With antithetic times that mean always lies in [0.25, 0.75], so the
+    default band excludes no step. In its main text ("draw") a step with feedback draws its times from the band.
+
+    >>> from arcmask.feedback import Gate
+    >>> draw = Gate(probability=1.0).draw(seed=0, step=1, batch=4, length=8)
+    >>> draw.feedback, draw.time.shape, draw.masked.shape
+    (True, torch.Size([4]), torch.Size([4, 8]))
     """
 
     probability: float = 0.5
@@ -52,13 +56,12 @@ class Gate:
             raise ArcmaskError(f"the gate's probability is {self.probability}, but must lie between 0 and 1")
         if not 0 <= self.band[0] < self.band[1] <= 1:
             raise ArcmaskError(f"the band is {self.band}, but must be two rising numbers between 0 and 1")
-        if self.reading not in _READINGS:
-            raise unknown_name("reading of the band", self.reading, _READINGS)
+        check_choice("reading of the band", self.reading, get_args(BandReading))
         if not 0 < self.least_time < 1:
             raise ArcmaskError(f"the least time is {self.least_time}, but must lie between 0 and 1")
 
     def draw(self, seed: int, step: int, batch: int, length: int) -> StepDraw:
-        """All that is random about a step for a global batch of that size."""
+        """Return the draws of a step for a global batch of `batch` sequences with `length` positions."""
         stream = np.random.Generator(np.random.Philox(np.random.SeedSequence((seed, step))))
         open_ = bool(stream.random() < self.probability)
         # Antithetic: one time in each of B equal parts of the range.

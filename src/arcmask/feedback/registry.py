@@ -1,32 +1,35 @@
-"""The registry of operators: what an operator is, and how one is found by name, by file or as a function.
+"""The registry of operators: what an operator is, and how to find one by name, by file or as a function.
 
 An operator maps the mask's embedding, the candidates' embeddings, their probabilities and a weight to the embedding of
-a masked position. A file in `feedback/operators/` with a function under `@operator(...)` is found by itself; the
-invariants, benchmarks, recipes, reports, figures and the explorer all read `OPERATORS`.
+a masked position. Every file in `feedback/operators/` registers one with `@operator(...)`. The invariants, benchmarks,
+recipes, reports, figures and the explorer all read `OPERATORS`.
+
+Shapes: M masked positions, K candidates, D width.
 """
 
-import hashlib
-import importlib.util
 import inspect
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from typing import Any, NoReturn
+from types import ModuleType
 
 import torch
 from torch import Tensor
 
-from arcmask.errors import ArcmaskError, unknown_name
+from arcmask.errors import ArcmaskError
+from arcmask.files import sha256
 
 Function = Callable[..., Tensor]  # (D,), (M, K, D), (M, K), (M,), steps -> (M, D)
-FunctionWithAngle = Callable[..., tuple[Tensor, Tensor]]  # the same -> (M, D) and (M,)
-_COLOURS = ("#c26a9a", "#b5a52a", "#a0522d", "#4b4e8f")  # for operators that name none
+FunctionWithAngle = Callable[..., tuple[Tensor, Tensor]]  # the same inputs -> (M, D) and (M,)
+_COLOURS = ("#c26a9a", "#b5a52a", "#a0522d", "#4b4e8f")  # for operators without a colour of their own
 
 
 @dataclass(frozen=True, eq=False)
 class Operator:
-    """A feedback operator and everything that is said about it. Call it like a function.
+    """A feedback operator: its function, and its label, colour and properties. Call it like the function.
 
     Shapes: mask (D,), candidates (M, K, D), probs (M, K), weight (M,) -> (M, D), in the dtype of `mask`. The result is
     computed in float32 or better, without autocast. `steps` is the number of Karcher steps.
@@ -39,13 +42,13 @@ class Operator:
     """
 
     name: str
-    function: Function
+    function: Function | None  # None if only the name is known, from a checkpoint
     label: str
     colour: str
-    keeps_norm: bool  # whether the result has the mask's norm
-    uses_steps: bool  # whether the number of Karcher steps matters
-    with_angle: FunctionWithAngle | None = None  # also returns the angle between mask and Fréchet mean
-    missing_sha256: str | None = None  # of an operator that a checkpoint names and the user has not passed
+    sha256: str  # hash of the function's source
+    keeps_norm: bool = False  # whether the result has the mask's norm
+    uses_steps: bool = False  # whether the result depends on the number of Karcher steps
+    with_angle: FunctionWithAngle | None = None  # also returns the angle between the mask and the Fréchet mean
 
     @property
     def about(self) -> str:
@@ -55,57 +58,48 @@ class Operator:
     @property
     def is_ours(self) -> bool:
         """Whether the operator is part of this package."""
-        return self.missing_sha256 is None and self.function.__module__.startswith("arcmask.")
+        return self.function is not None and self.function.__module__.startswith("arcmask.")
 
-    @property
-    def sha256(self) -> str:
-        """A hash of the function's source code."""
-        if self.missing_sha256 is not None:
-            return self.missing_sha256
-        try:
-            source = inspect.getsource(self.function).encode()
-        except (OSError, TypeError):  # typed at a prompt
-            source = getattr(getattr(self.function, "__code__", None), "co_code", b"")
-        return hashlib.sha256(source).hexdigest()
-
-    def require(self) -> None:
-        """Raise if this only stands for an operator that a checkpoint names."""
-        if self.missing_sha256 is not None:
-            self.function()
+    def require(self) -> Function:
+        """Return the function, or raise if a checkpoint names it and the user has not passed it."""
+        if self.function is None:
+            raise ArcmaskError(
+                f"the checkpoint was trained with the operator {self.name!r}, which is not part of arcmask; "
+                "pass its function again as FILE.py:FUNCTION"
+            )
+        return self.function
 
     def __call__(self, mask: Tensor, candidates: Tensor, probs: Tensor, weight: Tensor, steps: int = 3) -> Tensor:
         """Return the embeddings (M, D)."""
-        return self._run(self.function, mask, candidates, probs, weight, steps)
+        return self.blend(mask, candidates, probs, weight, steps, angle=False)[0]
 
     def blend(
-        self, mask: Tensor, candidates: Tensor, probs: Tensor, weight: Tensor, steps: int = 3
+        self, mask: Tensor, candidates: Tensor, probs: Tensor, weight: Tensor, steps: int, *, angle: bool
     ) -> tuple[Tensor, Tensor | None]:
-        """Return the embeddings (M, D), and the angle (M,) to the Fréchet mean if the operator computes it anyway."""
-        if self.with_angle is None:
-            return self(mask, candidates, probs, weight, steps), None
-        return self._run(self.with_angle, mask, candidates, probs, weight, steps)
-
-    def _run(self, function: Any, mask: Tensor, candidates: Tensor, probs: Tensor, weight: Tensor, steps: int) -> Any:
+        """Return the embeddings (M, D), and with `angle` what `with_angle` computes (M,), or None without it."""
         _check_shapes(mask, candidates, probs, weight, steps)
         dtype = torch.promote_types(mask.dtype, torch.float32)
-        extra = {"steps": steps} if self.uses_steps else {}
+        inputs = [tensor.to(dtype) for tensor in (mask, candidates, probs, weight)]
+        options = {"steps": steps} if self.uses_steps else {}
         # Autocast would compute the inner products in bfloat16 whatever the dtype of their inputs.
         with torch.autocast(mask.device.type, enabled=False):
-            result = function(mask.to(dtype), candidates.to(dtype), probs.to(dtype), weight.to(dtype), **extra)
-        embeddings, *angle = result if isinstance(result, tuple) else (result,)
+            if angle and self.with_angle is not None:
+                embeddings, angles = self.with_angle(*inputs, **options)
+            else:
+                embeddings, angles = self.require()(*inputs, **options), None
         shape = (len(candidates), len(mask))
         if not isinstance(embeddings, Tensor) or embeddings.shape != shape:
             kind = tuple(embeddings.shape) if isinstance(embeddings, Tensor) else type(embeddings).__name__
             raise ArcmaskError(f"the operator {self.name} must return embeddings of shape {shape}, but returned {kind}")
-        embeddings = embeddings.to(mask.dtype)
-        return (embeddings, *angle) if angle else embeddings
+        return embeddings.to(mask.dtype), angles
 
 
 OPERATORS: dict[str, Operator] = {}
+"""All operators by name: those of the package, and those that the user registered."""
 
 
 def default_colour(name: str) -> str:
-    """Return the colour of an operator that names none; it depends on the name alone."""
+    """Return the colour of an operator that sets none; it depends on the name alone."""
     return _COLOURS[zlib.crc32(name.encode()) % len(_COLOURS)]
 
 
@@ -118,9 +112,11 @@ def operator(
     uses_steps: bool | None = None,
     with_angle: FunctionWithAngle | None = None,
 ) -> Callable[[Function], Operator]:
-    """Register a function as an operator, with everything that is said about it; refuse a name that is taken.
+    """Register a function (D,), (M, K, D), (M, K), (M,) -> (M, D) as an operator; refuse a name that is taken.
 
-    `uses_steps` defaults to whether the function has a parameter `steps`.
+    `uses_steps` defaults to whether the function has a parameter `steps`. `with_angle` is a second function that
+    returns the embeddings and the angle (M,) between the mask and the Fréchet mean. It saves computing the mean twice
+    when the angle is logged.
 
     >>> from arcmask.feedback import OPERATORS, operator
     >>> @operator("halfway", label="half-way", colour="#884400")
@@ -137,6 +133,7 @@ def operator(
             function=function,
             label=label or name,
             colour=colour or default_colour(name),
+            sha256=_source_hash(function),
             keeps_norm=keeps_norm,
             uses_steps=has_steps if uses_steps is None else uses_steps,
             with_angle=with_angle,
@@ -154,68 +151,67 @@ def find_operator(source: "str | Function | Operator") -> Operator:
     """Return the operator of a name, of FILE.py:FUNCTION, or of a function; an unknown name lists the choices.
 
     A function without `@operator` is registered under its own name.
+
+    >>> from arcmask.feedback import find_operator
+    >>> find_operator("linear").label
+    'linear (LERP)'
     """
     if isinstance(source, Operator):
         return source
     if not isinstance(source, str):
         return _register_function(source)
     if ".py:" in source:
-        return _from_file(source)
+        return find_operator(_function_in_file(source))
     if source not in OPERATORS:
-        raise unknown_name("operator", source, [*OPERATORS, "FILE.py:FUNCTION"])
+        names = ", ".join(sorted(OPERATORS))
+        raise ArcmaskError(f"unknown operator {source!r}; choose one of: {names}, or FILE.py:FUNCTION")
     return OPERATORS[source]
 
 
-def missing_operator(name: str, sha256: str) -> Operator:
-    """Return a stand-in for an operator from outside the package, which a checkpoint names but does not contain."""
-
-    def refuse(*_: Any, **__: Any) -> NoReturn:
-        raise ArcmaskError(
-            f"the checkpoint was trained with the operator {name!r}, which is not part of arcmask; pass its function "
-            "again as FILE.py:FUNCTION"
-        )
-
-    return Operator(name, refuse, name, _COLOURS[0], keeps_norm=False, uses_steps=False, missing_sha256=sha256)
+def _source_hash(function: Function) -> str:
+    try:
+        source = inspect.getsource(function).encode()
+    except (OSError, TypeError):  # defined at an interactive prompt
+        source = getattr(getattr(function, "__code__", None), "co_code", b"")
+    return sha256(source)
 
 
 def _register_function(function: Function) -> Operator:
-    name = getattr(function, "__name__", type(function).__name__)
     if not callable(function):
         raise ArcmaskError(f"an operator is a name, FILE.py:FUNCTION or a function, but got {function!r}")
+    name = getattr(function, "__name__", type(function).__name__)
     existing = OPERATORS.get(name)
-    if existing is not None and not existing.is_ours:  # defined anew, as in a notebook
+    if existing is not None and not existing.is_ours:
         if existing.function is function:
             return existing
-        del OPERATORS[name]
+        del OPERATORS[name]  # the function was defined again, as in a notebook
     return operator(name)(function)
 
 
-_modules: dict[Path, Any] = {}  # files that were imported, by path
-
-
-def _from_file(source: str) -> Operator:
-    """Import a file that the user named, and return the operator that its function is."""
+def _function_in_file(source: str) -> Function:
+    """Import the file of FILE.py:FUNCTION, which the user named, and return its function."""
     file, _, name = source.rpartition(":")
     path = Path(file).expanduser().resolve()
     if not path.is_file():
         raise ArcmaskError(f"there is no file {file} to take the operator {name} from")
-    if path not in _modules:
-        spec = importlib.util.spec_from_file_location(f"operators_of_{path.stem}", path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        try:
-            spec.loader.exec_module(module)
-        except ArcmaskError:
-            raise
-        except Exception as error:
-            raise ArcmaskError(f"{file} cannot be imported ({type(error).__name__}: {error})") from error
-        _modules[path] = module
-    function = getattr(_modules[path], name, None)
-    if not callable(function):
-        names = [key for key, value in vars(_modules[path]).items() if callable(value) and not key.startswith("_")]
+    try:
+        members = vars(_import_file(path))
+    except ArcmaskError:
+        raise
+    except Exception as error:
+        raise ArcmaskError(f"{file} cannot be imported ({type(error).__name__}: {error})") from error
+    if not callable(members.get(name)):
+        names = [key for key, value in members.items() if callable(value) and not key.startswith("_")]
         raise ArcmaskError(f"{file} has no function {name!r}; it has: {', '.join(names) or 'none'}")
-    return find_operator(function)
+    return members[name]
+
+
+@cache
+def _import_file(path: Path) -> ModuleType:
+    module = ModuleType(f"operators_of_{path.stem}")
+    module.__file__ = str(path)
+    SourceFileLoader(module.__name__, str(path)).exec_module(module)
+    return module
 
 
 def _check_shapes(mask: Tensor, candidates: Tensor, probs: Tensor, weight: Tensor, steps: int) -> None:

@@ -1,6 +1,6 @@
-"""Soft-masking of a batch (Algorithm 3): what masked positions get in place of the plain mask embedding.
+"""Soft-masking of a batch (Algorithm 3): the input embeddings of masked positions, from the last prediction.
 
-Knows tokens, predictions and an embedding table, not the model. What is worth logging is in the `Feedback` record.
+This module knows tokens, predictions and an embedding table, not the model. The `Feedback` record has values for logs.
 
 Shapes: B sequences, L positions, V vocabulary, D width, M masked positions (in the order of the flattened tokens),
 K candidates.
@@ -17,9 +17,9 @@ from torch.nn.functional import embedding
 
 from arcmask import sphere
 from arcmask.candidates import Candidates, top_candidates
-from arcmask.errors import ArcmaskError, check_at_least
+from arcmask.errors import ArcmaskError, check_at_least, unknown_name
 from arcmask.feedback.confidence import Confidence
-from arcmask.feedback.registry import OPERATORS, Function, Operator, find_operator, missing_operator
+from arcmask.feedback.registry import OPERATORS, Function, Operator, default_colour, find_operator
 
 _SETTINGS = ("operator", "top_k", "karcher_steps", "confidence")
 _HASH = "operator_sha256"  # of the source of an operator from outside the package
@@ -27,19 +27,18 @@ _HASH = "operator_sha256"  # of the source of an operator from outside the packa
 
 @dataclass(frozen=True)
 class Feedback:
-    """The input of the next pass, and how it was made.
+    """The input embeddings of the next pass, and the values that they were computed from.
 
-    `angle` (M,) is in radians between the mask and the Fréchet mean; `euclidean_angle` (M,) is to the Euclidean mean,
-    the paper's diagnostic. Both are computed when they are read, unless the operator gave the first.
+    The angles are computed when they are read, unless the operator has computed the first one already.
     """
 
     embeddings: Tensor  # (B, L, D), in the table's dtype
     weight: Tensor  # (M,)
     mask: Tensor  # (D,), without gradient, as all below
-    candidates: Tensor  # (M, K, D), their embeddings
+    candidates: Tensor  # (M, K, D) embeddings
     probs: Tensor  # (M, K)
     karcher_steps: int
-    operator_angle: Tensor | None = None  # (M,), from an operator that computes it anyway
+    operator_angle: Tensor | None = None  # (M,), from the operator's `with_angle`
 
     @property
     def angle(self) -> Tensor:
@@ -51,7 +50,7 @@ class Feedback:
 
     @property
     def euclidean_angle(self) -> Tensor:
-        """(M,) radians between the mask and the Euclidean mean."""
+        """(M,) radians between the mask and the Euclidean mean, the paper's diagnostic."""
         candidates, probs, mask = self._in_float32()
         return sphere.angle(mask, sphere.combine(probs, candidates))
 
@@ -61,10 +60,10 @@ class Feedback:
 
 
 class SoftMask(nn.Module):
-    """Feedback from one prediction to the next input: an operator, its candidates and its confidence.
+    """Feedback from one prediction to the next input: an operator, the number of candidates and a confidence.
 
-    `operator` is a name, FILE.py:FUNCTION, or a function (mask (D,), candidates (M, K, D), probs (M, K), weight (M,))
-    -> (M, D).
+    `operator` is a name, FILE.py:FUNCTION, or a function of mask (D,), candidates (M, K, D), probs (M, K) and weight
+    (M,) that returns embeddings (M, D).
 
     >>> import torch
     >>> from arcmask.feedback import Confidence, SoftMask
@@ -114,11 +113,19 @@ class SoftMask(nn.Module):
         return self.blend(tokens, candidates, table, mask_id)
 
     def blend(
-        self, tokens: Tensor, candidates: Candidates, table: Tensor, mask_id: int, positions: Tensor | None = None
+        self,
+        tokens: Tensor,
+        candidates: Candidates,
+        table: Tensor,
+        mask_id: int,
+        positions: Tensor | None = None,
+        *,
+        angle: bool = True,
     ) -> Feedback:
         """Return the next input from candidates, one row for each masked position.
 
         `positions` (B, L) restricts the candidates to some masked positions; the others keep the mask's embedding.
+        Without `angle` the operator does not return its angle; `Feedback.angle` is then computed when it is read.
         """
         _check(tokens, table, mask_id)
         masked = tokens == mask_id
@@ -129,13 +136,13 @@ class SoftMask(nn.Module):
             raise ArcmaskError(
                 f"there are predictions for {len(candidates)} positions, but {count} positions are masked"
             )
-        # One look-up for tokens, candidates and mask: its gradient fills a table of (V, D) once, not three times.
+        # One look-up for tokens, candidates and mask: its backward pass fills a (V, D) gradient once, not three times.
         ids = candidates.ids
-        every = torch.cat([tokens.flatten(), ids.flatten(), tokens.new_tensor([mask_id])])
-        embeddings, points, mask = embedding(every, table).split([tokens.numel(), ids.numel(), 1])
+        all_ids = torch.cat([tokens.flatten(), ids.flatten(), tokens.new_tensor([mask_id])])
+        embeddings, points, mask = embedding(all_ids, table).split([tokens.numel(), ids.numel(), 1])
         points, mask = points.unflatten(0, ids.shape), mask[0]
         weight = self.confidence(candidates.entropy)
-        blended, angle = self.record.blend(mask, points, candidates.probs, weight, self.karcher_steps)
+        blended, angles = self.record.blend(mask, points, candidates.probs, weight, self.karcher_steps, angle=angle)
         embeddings = embeddings.unflatten(0, tokens.shape).masked_scatter(masked.unsqueeze(-1), blended)
         return Feedback(
             embeddings=embeddings,
@@ -144,11 +151,11 @@ class SoftMask(nn.Module):
             candidates=points.detach(),
             probs=candidates.probs,
             karcher_steps=self.karcher_steps,
-            operator_angle=angle,
+            operator_angle=angles,
         )
 
     def settings(self) -> dict[str, Any]:
-        """Return the feedback as plain data; `from_settings` restores it to the bit."""
+        """Return the feedback as plain data; `from_settings` restores it exactly."""
         confidence = {name: value.item() for name, value in self.confidence.named_parameters()}
         return {
             "operator": self.operator,
@@ -166,9 +173,13 @@ class SoftMask(nn.Module):
         """
         if set(settings) - {_HASH} != set(_SETTINGS):
             raise ArcmaskError(f"feedback settings are {sorted(settings)}, but must be {sorted(_SETTINGS)}")
-        name = settings["operator"]
-        is_missing = _HASH in settings and name not in OPERATORS
-        record = missing_operator(name, settings[_HASH]) if is_missing else find_operator(str(name))
+        name = str(settings["operator"])
+        if name in OPERATORS:
+            record = OPERATORS[name]
+        elif _HASH in settings:
+            record = Operator(name, None, label=name, colour=default_colour(name), sha256=settings[_HASH])
+        else:
+            raise unknown_name("operator", name, OPERATORS)
         if settings.get(_HASH, record.sha256) != record.sha256:
             warnings.warn(f"the operator {name} has changed since the checkpoint was trained", stacklevel=2)
         return cls(

@@ -1,5 +1,5 @@
-"""The operators, one per file: the function and everything that is said about it.
+"""The operators, one per file: the function with its label, colour and properties.
 
-A file's name is its operator's name with `_` for `-`. At weight 0 every operator returns the mask's embedding, bit for
-bit, with the true gradient.
+The name of a file is the name of its operator with `_` in place of `-`. At weight 0 every operator returns exactly the
+mask's embedding, with the true gradient.
 """

@@ -12,11 +12,11 @@ from arcmask.feedback.registry import operator
 def renormalized(mask: Tensor, candidates: Tensor, probs: Tensor, weight: Tensor) -> Tensor:
     """Move straight towards the Euclidean mean, then scale back to the mask's norm.
 
-    This keeps the norm (P2), but not the geodesic's constant pace (P3).
+    This keeps the norm (P2), but not the constant speed of the geodesic (P3).
     """
     blend = torch.lerp(mask, sphere.combine(probs, candidates), weight.unsqueeze(-1))
     norm = torch.linalg.vector_norm(mask)
     length = torch.linalg.vector_norm(blend, dim=-1, keepdim=True)
-    # Half-way to an antipode nothing is left of the blend; the arc that `slerp` takes there passes this point.
+    # Half-way to an antipode the blend is zero. Use the point that the arc of `slerp` passes there.
     vanished = length <= 4 * torch.finfo(mask.dtype).eps * norm
     return with_norm(torch.where(vanished, norm * sphere.orthogonal(mask), blend), norm, weight)
