@@ -1,7 +1,7 @@
 """Candidates: the top-k ids of a prediction, their probabilities, and the entropy of the whole distribution.
 
-Knows logits, not models. Rows are read once, in blocks that stay in the processor's cache, so nothing of size (M, V)
-exists beside the logits. Nothing here carries a gradient: a prediction that is fed back is data.
+This module knows logits, not models. Rows are read once, in blocks that fit in the processor's cache, so no second
+(M, V) tensor is built. Candidates carry no gradient.
 
 Shapes: M rows (masked positions), V vocabulary, K candidates.
 """
@@ -15,11 +15,9 @@ from torch import Tensor
 
 from arcmask.errors import ArcmaskError
 
-# A row's maximum is found per chunk of this many logits: the k largest logits lie in the k chunks of largest maximum.
-_CHUNK = 64
-# Logits in a block. On a CPU a block and its exponentials share the cache; a GPU wants fewer, larger launches.
-_CPU_BLOCK = 1 << 20
-_GPU_BLOCK = 1 << 25
+_CHUNK = 64  # the k largest logits of a row lie in the k chunks of this size with the largest maxima
+_CPU_BLOCK = 1 << 20  # logits in a block; a block and its exponentials fit in the cache
+_GPU_BLOCK = 1 << 25  # a GPU is faster with fewer, larger launches
 _LOG2_E = math.log2(math.e)
 
 
@@ -90,7 +88,7 @@ def top_candidates(logits: Tensor, k: int, *, rows: Tensor | None = None, exclud
 
 
 def _top_k(block: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Return the exact top-k of each row, found through the maxima of its chunks."""
+    """Return the exact top-k values and ids of each row, found from the maxima of its chunks."""
     height, vocabulary = block.shape
     chunks = vocabulary // _CHUNK
     if chunks < 2 * k:
@@ -108,11 +106,11 @@ def _top_k(block: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 def _entropy(block: Tensor, largest: Tensor, powers: Tensor) -> Tensor:
     """Return the entropy of each row's softmax, log Z - sum(x exp(x)) / Z with x = logit - max; overwrite `block`."""
-    # In powers of two, whose vector code is about twice as fast.
+    # Powers of two are about twice as fast as exponentials.
     in_bits = block.sub_(largest).mul_(_LOG2_E)
     torch.exp2(in_bits, out=powers)
     total = powers.sum(-1)
-    # 0 * -inf is NaN, and counts as the 0 that it stands for.
+    # 0 * -inf is NaN; it counts as 0.
     weighted = in_bits.mul_(powers).nansum(-1) / _LOG2_E
-    # Rounding can leave a peaked row a hair below zero.
+    # Rounding can make the entropy of a peaked row slightly negative.
     return (total.log() - weighted / total).clamp_min_(0.0)

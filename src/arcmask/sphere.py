@@ -1,27 +1,28 @@
 """The unit sphere: angles, the log and exp maps, the Fréchet mean and SLERP.
 
-Knows nothing of tokens or models. Every function takes vectors of any non-zero length and looks only at their
-direction, keeps the dtype it is given, and has finite gradients at coincident points, at antipodes and at a zero
-tangent. Two ideas carry this:
+This module knows nothing of tokens or models. Its functions take vectors of any non-zero length and use only their
+direction. They keep the dtype of their input. Their gradients are finite at coincident points, at antipodes and at a
+zero tangent, for two reasons:
 
-- A limit is taken exactly, never approached through an epsilon. theta / sin(theta) as a function of the cosine, and
-  cos and sin(x) / x as functions of x squared, are smooth where acos, sqrt and the divisions inside them are not;
-  `_Arc` and `_CosSinc` are those functions, with their true derivatives.
-- Between antipodes every great circle is a shortest path. `log_map` and `slerp` take a fixed one (`orthogonal`); in
-  the Fréchet mean an antipodal point pulls along none of them, which is the average over all.
+- Limits are exact, without an epsilon. theta / sin(theta) as a function of the cosine, and cos and sin(x) / x as
+  functions of x squared, are smooth where acos, sqrt and the divisions inside them are not. `_Arc` and `_CosSinc` are
+  these functions with their true derivatives.
+- Between antipodes every great circle is a shortest path. `log_map` and `slerp` take a fixed one (`orthogonal`). In the
+  Fréchet mean an antipodal point does not pull, which is the average over all great circles.
 
 Shapes: D dimensions, K points; `...` is any batch.
 """
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import FunctionCtx
 
 
 class _Arc(torch.autograd.Function):
-    """cos(theta) -> (theta squared, theta / sin(theta)); smooth at theta = 0, infinite ratio at theta = pi."""
+    """Map cos(theta) to theta squared and theta / sin(theta): smooth at theta = 0, infinite at theta = pi."""
 
     @staticmethod
     def forward(cosine: Tensor) -> tuple[Tensor, Tensor]:
@@ -30,12 +31,12 @@ class _Arc(torch.autograd.Function):
         return squared, theta.mul_(1 / math.pi).sinc_().reciprocal_()
 
     @staticmethod
-    def setup_context(ctx: FunctionCtx, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
         ctx.save_for_backward(inputs[0], output[1])
 
     @staticmethod
-    def backward(ctx: FunctionCtx, grad_squared: Tensor, grad_ratio: Tensor) -> Tensor:
-        cosine, ratio = ctx.saved_tensors  # type: ignore[attr-defined]
+    def backward(ctx: Any, grad_squared: Tensor, grad_ratio: Tensor) -> Tensor:
+        cosine, ratio = ctx.saved_tensors
         # d(ratio)/d(cos) = (cos * ratio - 1) / (1 - cos^2), which cancels near cos = 1; there, its Taylor series.
         y = 1 - cosine
         near = y < 0.01
@@ -45,7 +46,7 @@ class _Arc(torch.autograd.Function):
 
 
 class _CosSinc(torch.autograd.Function):
-    """s -> (cos(sqrt(s)), sin(sqrt(s)) / sqrt(s)); smooth at s = 0, where rounding may make s a little negative."""
+    """Map s to cos(sqrt(s)) and sin(sqrt(s)) / sqrt(s): smooth at s = 0, where rounding may make s negative."""
 
     @staticmethod
     def forward(squared: Tensor) -> tuple[Tensor, Tensor]:
@@ -54,12 +55,12 @@ class _CosSinc(torch.autograd.Function):
         return cosine, root.mul_(1 / math.pi).sinc_()
 
     @staticmethod
-    def setup_context(ctx: FunctionCtx, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
         ctx.save_for_backward(inputs[0], *output)
 
     @staticmethod
-    def backward(ctx: FunctionCtx, grad_cosine: Tensor, grad_sinc: Tensor) -> Tensor:
-        squared, cosine, sinc = ctx.saved_tensors  # type: ignore[attr-defined]
+    def backward(ctx: Any, grad_cosine: Tensor, grad_sinc: Tensor) -> Tensor:
+        squared, cosine, sinc = ctx.saved_tensors
         near = squared < 0.01
         far_slope = (cosine - sinc) / torch.where(near, 1.0, 2 * squared)
         near_slope = -1 / 6 + squared * (1 / 60 - squared * (1 / 1680 - squared * (1 / 90720)))
@@ -67,49 +68,43 @@ class _CosSinc(torch.autograd.Function):
 
 
 class _Gram(torch.autograd.Function):
-    """(M, K, D) -> (M, K, K) inner products; its gradient is one product, where autograd would take two."""
+    """Map points (M, K, D) to inner products (M, K, K). The gradient is one product; autograd would take two."""
 
     @staticmethod
     def forward(points: Tensor) -> Tensor:
         return torch.bmm(points, points.mT)
 
     @staticmethod
-    def setup_context(ctx: FunctionCtx, inputs: tuple[Tensor], output: Tensor) -> None:  # noqa: ARG004
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:  # noqa: ARG004
         ctx.save_for_backward(inputs[0])
 
     @staticmethod
-    def backward(ctx: FunctionCtx, grad: Tensor) -> Tensor:
-        (points,) = ctx.saved_tensors  # type: ignore[attr-defined]
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (points,) = ctx.saved_tensors
         return torch.bmm((grad + grad.mT).contiguous(), points)
 
 
-def _arc(cosine: Tensor) -> tuple[Tensor, Tensor]:
-    return _Arc.apply(cosine)  # type: ignore[no-untyped-call]
-
-
-def _cos_sinc(squared: Tensor) -> tuple[Tensor, Tensor]:
-    return _CosSinc.apply(squared)  # type: ignore[no-untyped-call]
-
-
-def _gram(points: Tensor) -> Tensor:
-    return _Gram.apply(points)  # type: ignore[no-untyped-call]
+_arc: Callable[[Tensor], tuple[Tensor, Tensor]] = _Arc.apply
+_cos_sinc: Callable[[Tensor], tuple[Tensor, Tensor]] = _CosSinc.apply
+_gram: Callable[[Tensor], Tensor] = _Gram.apply
 
 
 def antipodal(cosine: Tensor) -> Tensor:
-    """Where a cosine is -1 up to the rounding of an inner product, so that no arc is the shortest one."""
+    """Return where a cosine is -1 up to the rounding of an inner product, so that no arc is the shortest one."""
     return cosine < -1 + 8 * torch.finfo(cosine.dtype).eps
 
 
 def unit(vector: Tensor) -> Tensor:
-    """(..., D) scaled to length one; a zero vector stays zero."""
+    """Scale vectors (..., D) to length one; a zero vector stays zero."""
     length = torch.linalg.vector_norm(vector, dim=-1, keepdim=True)
     return vector / torch.where(length > 0, length, 1.0)
 
 
 def orthogonal(vector: Tensor) -> Tensor:
-    """(..., D) -> a unit vector at a right angle to each: the coordinate axis it leans on least, made orthogonal.
+    """Return a unit vector (..., D) orthogonal to each vector (..., D), without gradient.
 
-    A constant for autograd: where it is used, the direction is a convention and has no derivative.
+    It is the coordinate axis with the smallest component, made orthogonal. The choice is a convention, so it has no
+    derivative.
     """
     if vector.shape[-1] < 2:
         return torch.zeros_like(vector)
@@ -120,17 +115,23 @@ def orthogonal(vector: Tensor) -> Tensor:
 
 
 def angle(u: Tensor, v: Tensor) -> Tensor:
-    """(..., D), (..., D) -> (...) radians in [0, pi], accurate at both ends (Kahan's half-angle form)."""
+    """Return the angle (...) in [0, pi] between u and v (..., D), accurate at both ends (Kahan's half-angle form).
+
+    >>> import torch
+    >>> from arcmask import sphere
+    >>> sphere.angle(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 2.0]))
+    tensor(1.5708)
+    """
     u, v = unit(u), unit(v)
     return 2 * torch.atan2(torch.linalg.vector_norm(u - v, dim=-1), torch.linalg.vector_norm(u + v, dim=-1))
 
 
 def log_map(base: Tensor, point: Tensor) -> Tensor:
-    """(..., D), (..., D) -> the tangent at `base` whose geodesic reaches `point` (Eq. 2); its length is the angle."""
+    """Return the tangent (..., D) at `base` whose geodesic reaches `point` (Eq. 2); its length is the angle."""
     base, point = unit(base), unit(point)
     theta = angle(base, point).unsqueeze(-1)
-    # The part of `point` across `base`. Subtracting base (or adding it, on the far side) first keeps the digits that
-    # point - <point, base> base would cancel.
+    # The part of `point` orthogonal to `base`. Subtracting base first (or adding it, on the far side) keeps the digits
+    # that point - <point, base> base would cancel.
     near = (base * point).sum(-1, keepdim=True) >= 0
     gap = point - torch.where(near, base, -base)
     across = gap - (gap * base).sum(-1, keepdim=True) * base
@@ -141,18 +142,30 @@ def log_map(base: Tensor, point: Tensor) -> Tensor:
 
 
 def exp_map(base: Tensor, tangent: Tensor) -> Tensor:
-    """(..., D), (..., D) -> the unit vector reached from `base` along `tangent` (Eq. 3)."""
+    """Return the unit vector (..., D) reached from `base` along `tangent` (..., D) (Eq. 3)."""
     cosine, sinc = _cos_sinc((tangent * tangent).sum(-1, keepdim=True))
     return unit(cosine * unit(base) + sinc * tangent)
 
 
 def slerp(start: Tensor, end: Tensor, weight: Tensor) -> Tensor:
-    """(..., D), (..., D), (...) -> the point at `weight` of the way along the arc from start to end (Eq. 6)."""
+    """Return the unit vector (..., D) at the share `weight` (...) of the arc from start to end (..., D) (Eq. 6).
+
+    >>> import torch
+    >>> from arcmask import sphere
+    >>> sphere.slerp(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0]), torch.tensor(0.5))
+    tensor([0.7071, 0.7071])
+    """
     return exp_map(start, weight.unsqueeze(-1) * log_map(start, end))
 
 
 def frechet_mean(points: Tensor, weights: Tensor, steps: int = 3) -> Tensor:
-    """(..., K, D), (..., K) -> (..., D): the mean of directions after `steps` of Karcher flow (Algorithm 2)."""
+    """Return the mean direction (..., D) of points (..., K, D) after `steps` of Karcher flow (Algorithm 2).
+
+    >>> import torch
+    >>> from arcmask import sphere
+    >>> sphere.frechet_mean(torch.eye(2), torch.tensor([0.5, 0.5]))
+    tensor([0.7071, 0.7071])
+    """
     *batch, k, d = points.shape
     points = points.reshape(-1, k, d)
     coefficients = frechet_coefficients(points, weights.expand(*batch, k).reshape(-1, k), steps)
@@ -160,15 +173,15 @@ def frechet_mean(points: Tensor, weights: Tensor, steps: int = 3) -> Tensor:
 
 
 def combine(coefficients: Tensor, points: Tensor) -> Tensor:
-    """(M, K), (M, K, D) -> (M, D), the weighted sums."""
+    """Return the sums (M, D) of points (M, K, D) with coefficients (M, K)."""
     return torch.bmm(coefficients.unsqueeze(1), points).squeeze(1)
 
 
 def frechet_coefficients(points: Tensor, weights: Tensor, steps: int) -> Tensor:
-    """(M, K, D), (M, K) -> (M, K): coefficients over the raw points of their Fréchet mean, of length one.
+    """Return coefficients (M, K) whose sum over the raw points (M, K, D) is their Fréchet mean, of length one.
 
-    The flow starts at the first point and never leaves the span of all, so that K coefficients and the matrix of the
-    points' cosines replace D coordinates: after one product each step costs K^2, not K * D.
+    The flow starts at the first point and stays in the span of the points. So K coefficients and the matrix of the
+    cosines replace D coordinates. After one matrix product each step costs K^2 instead of K * D.
     """
     cosines, scale = _cosines(points)
     weights = weights.mT.contiguous()
@@ -178,7 +191,7 @@ def frechet_coefficients(points: Tensor, weights: Tensor, steps: int) -> Tensor:
     for _ in range(steps):
         opposite = antipodal(to_mean)
         pull = torch.where(opposite, 0.0, weights * _arc(torch.where(opposite, 0.0, to_mean))[1])
-        # The tangent is sum_i pull_i (point_i - to_mean_i * mean); `along` is what it takes off the mean.
+        # The tangent is sum_i pull_i (point_i - to_mean_i * mean); `along` is its coefficient of -mean.
         along = (pull * to_mean).sum(0)
         to_pull = (cosines * pull).sum(1)
         tangent_squared = (pull * to_pull).sum(0) - along * along
@@ -186,14 +199,14 @@ def frechet_coefficients(points: Tensor, weights: Tensor, steps: int) -> Tensor:
         keep = cosine - sinc * along
         mean = keep * mean + sinc * pull
         to_mean = keep * to_mean + sinc * to_pull
-    # |mean|^2 = sum_i mean_i * to_mean_i; one division undoes the drift of all steps.
+    # |mean|^2 = sum_i mean_i * to_mean_i; one division removes the rounding errors of all steps.
     return (mean * _inverse_root((mean * to_mean).sum(0)) * scale).mT.contiguous()
 
 
 def euclidean_coefficients(points: Tensor, weights: Tensor) -> Tensor:
-    """(M, K, D), (M, K) -> (M, K): the weights, scaled so that the points' weighted sum has length one."""
+    """Return the weights (M, K), scaled so that the weighted sum of the points (M, K, D) has length one."""
     cosines, scale = _cosines(points)
-    # Weights over unit vectors; the largest is brought to one by a constant, since points may be of any length.
+    # Weights over unit vectors. A constant scales the largest to one, since points may have any length.
     mean = weights.mT / scale
     constant = mean.detach().amax(0)
     mean = mean / torch.where(constant > 0, constant, 1.0)
@@ -201,13 +214,13 @@ def euclidean_coefficients(points: Tensor, weights: Tensor) -> Tensor:
 
 
 def _cosines(points: Tensor) -> tuple[Tensor, Tensor]:
-    """(M, K, D) -> the points' cosines (K, K, M), and what scales each to length one (K, M).
+    """Return the cosines (K, K, M) of points (M, K, D), and the factors (K, M) that scale them to length one.
 
-    M comes last, so that sums over K run along whole vectors.
+    M comes last, so sums over K add contiguous vectors.
     """
     gram = _gram(points).permute(1, 2, 0).contiguous()
-    # Only directions matter, so the points may first be brought to about length one by constants: the derivative of a
-    # length is then taken near 1, where it cannot overflow.
+    # Only directions matter, so constants first scale the points to about length one. The derivative of a length is
+    # then taken near 1, where it cannot overflow.
     constant = _inverse_root(gram.diagonal().mT.detach())
     cosines = gram * constant.unsqueeze(1) * constant
     correction = _inverse_root(cosines.diagonal().mT)
@@ -215,12 +228,12 @@ def _cosines(points: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _inverse_root(square: Tensor) -> Tensor:
-    """1 / sqrt, or 1 where there is nothing to divide by."""
+    """Return 1 / sqrt(square), or 1 where the square is 0."""
     return torch.where(square > 0, square, 1.0).rsqrt()
 
 
 def slerp_coefficients(cosine: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """cos(Omega), w -> (sin(w Omega) / sin(Omega), cos(w Omega)), smooth at Omega = 0; not for antipodes."""
+    """Return sin(w Omega) / sin(Omega) and cos(w Omega) from cos(Omega) and w: smooth at 0, not for antipodes."""
     squared, ratio = _arc(cosine)
     travelled, sinc = _cos_sinc(weight * weight * squared)
     return weight * sinc * ratio, travelled

@@ -1,4 +1,4 @@
-"""Denoisers: the Diffusion Transformer, the adapter for models of transformers, and the inputs both take."""
+"""Denoisers: the Diffusion Transformer, the adapter for transformers models, and their kinds of input."""
 
 from arcmask.model.config import SIZES, MDLMConfig, size_config
 from arcmask.model.denoiser import Denoiser, Model, autocast, best_device, has_fast_bfloat16

@@ -1,10 +1,10 @@
-"""The configuration of the Diffusion Transformer, in the words of the released `config.json`, and sizes by name."""
+"""The configuration of the Diffusion Transformer, with the names of the released `config.json`, and named sizes."""
 
 from typing import Any
 
 from transformers import PretrainedConfig
 
-from arcmask.errors import ArcmaskError, unknown_name
+from arcmask.errors import ArcmaskError, check_choice
 
 SIZES: dict[str, dict[str, int]] = {
     "tiny": {"hidden_dim": 192, "cond_dim": 16, "n_blocks": 6, "n_heads": 4, "model_length": 128},
@@ -16,13 +16,13 @@ SIZES: dict[str, dict[str, int]] = {
 
 
 class MDLMConfig(PretrainedConfig):
-    """What `config.json` says of a masked diffusion model in the layout of `kuleshov-group/mdlm-owt`.
+    """The configuration of a masked diffusion model in the layout of `kuleshov-group/mdlm-owt`.
 
-    `mask_token_id` is ours: the released layout leaves it out, since there it is always the last id.
+    `mask_token_id` is an addition. In the released layout it is always the last id.
     """
 
     model_type = "mdlm"
-    # Names by which transformers asks for the same things.
+    # The names of the same settings in transformers.
     attribute_map = {  # noqa: RUF012  (transformers reads it off the class)
         "hidden_size": "hidden_dim",
         "num_hidden_layers": "n_blocks",
@@ -78,7 +78,11 @@ class MDLMConfig(PretrainedConfig):
 
 
 def size_config(size: str, vocab_size: int, **changes: Any) -> MDLMConfig:
-    """The configuration of a named size for a vocabulary, with single settings changed."""
-    if size not in SIZES:
-        raise unknown_name("model size", size, SIZES)
+    """Return the configuration of a named size for a vocabulary; `changes` replace single settings.
+
+    >>> from arcmask.model import size_config
+    >>> size_config("tiny", 100, dropout=0.0).hidden_dim
+    192
+    """
+    check_choice("model size", size, SIZES)
     return MDLMConfig(**{"vocab_size": vocab_size, **SIZES[size], **changes})

@@ -1,15 +1,15 @@
-"""What the package needs of a model, and the precision it runs in.
+"""What the package needs of a model, and the precision that it runs in.
 
-`Denoiser` is a protocol for sampling and diagnostics: any class with these five members is one. `Model` adds what
-training, saving and moving need. Hidden states and logits are separate, so that logits are computed only for the
-positions that need them.
+Sampling and diagnostics need a `Denoiser`, a protocol that any class with its five members meets. Training and saving
+need a `Model`, which adds parameters, devices and files. Hidden states and logits are separate, so logits are computed
+only for the positions that need them.
 """
 
 import json
 import os
 import subprocess
 import sys
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
@@ -44,8 +44,8 @@ MODEL_FILES = (
 class Denoiser(Protocol):
     """A model that maps embeddings to hidden states and hidden states to raw logits.
 
-    Shapes: B sequences, L positions, V vocabulary, D and H widths. A denoiser whose logits are one `nn.Linear` of the
-    rows may name it `linear_head`; its training loss then takes less time and memory.
+    Shapes: B sequences, L positions, V vocabulary, D and H widths, M rows. If the logits are one `nn.Linear` of the
+    rows, a denoiser may offer that layer as `linear_head`; the training loss then takes less time and memory.
 
     >>> import torch
     >>> import arcmask
@@ -66,36 +66,12 @@ class Denoiser(Protocol):
 
     @property
     def max_length(self) -> int | None:
-        """The longest sequence, or None if there is no limit."""
-
-    @property
-    def table(self) -> Tensor:
-        """(V, D) input embeddings."""
-
-    def hidden(self, embeddings: Tensor) -> Tensor:
-        """(B, L, D) -> (B, L, H)."""
-
-    def logits(self, hidden_rows: Tensor) -> Tensor:
-        """(M, H) -> (M, V), only the rows that are asked for; the mask's column is not removed."""
-
-
-class Model(nn.Module, ABC):
-    """A denoiser that can be trained and saved: what `load` and `wrap` return.
-
-    Beside its weights it has `feedback` (a SoftMask, or None) and `tokenizer` (or None). Neither is a submodule: their
-    state has files of its own, and the model's keys stay those of the released layout. The feedback always lies on the
-    model's device.
-    """
-
-    feedback: SoftMask | None = None
-    tokenizer: Any = None
-    mask_id: int
-    max_length: int | None
+        """The maximum number of positions, or None if there is no limit."""
 
     @property
     @abstractmethod
     def table(self) -> Tensor:
-        """(V, D) input embeddings."""
+        """The input embeddings (V, D)."""
 
     @abstractmethod
     def hidden(self, embeddings: Tensor) -> Tensor:
@@ -103,10 +79,23 @@ class Model(nn.Module, ABC):
 
     @abstractmethod
     def logits(self, hidden_rows: Tensor) -> Tensor:
-        """Return the raw logits (M, V) of hidden rows (M, H)."""
+        """Return the raw logits (M, V) of hidden rows (M, H). The mask's column is not removed."""
+
+
+class Model(nn.Module, Denoiser):
+    """A denoiser that can be trained and saved. `load` and `wrap` return one.
+
+    It has `feedback` (a SoftMask, or None) and `tokenizer` (or None). Neither is a submodule: each has its own file,
+    and the keys of the weights stay those of the released layout. The feedback moves with the model's device.
+    """
+
+    feedback: SoftMask | None = None
+    tokenizer: Any = None
+    mask_id: int = -1
+    max_length: int | None = None
 
     def save(self, folder: str | os.PathLike[str], **options: Any) -> None:
-        """Write the model, its feedback and its tokenizer; every file appears whole.
+        """Write the model, its feedback and its tokenizer. No file is ever half-written.
 
         `options` are those of transformers' `save_pretrained`.
         """
@@ -122,7 +111,7 @@ class Model(nn.Module, ABC):
         """Write the weights and the configuration into a folder."""
 
     def check_length(self, length: int) -> None:
-        """Raise if a sequence is longer than the model takes."""
+        """Raise if a sequence is longer than the model allows."""
         if self.max_length is not None and length > self.max_length:
             raise ArcmaskError(f"a sequence has {length} positions, but the model takes at most {self.max_length}")
 
@@ -135,7 +124,7 @@ class Model(nn.Module, ABC):
             value.to(self.table.device)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
-        # What .to(), .cuda() and .cpu() call. Only the device is followed: the scalars stay in float32.
+        # .to(), .cuda() and .cpu() call this. The feedback follows the device, not the dtype: it stays in float32.
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         if self.feedback is not None:
             self.feedback.to(self.table.device)
@@ -144,7 +133,7 @@ class Model(nn.Module, ABC):
 
 @contextmanager
 def without_bars() -> Iterator[None]:
-    """Keep transformers from drawing a progress bar for a file or two."""
+    """Switch off the progress bars of transformers, which are not useful for one or two files."""
     were_on = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
@@ -155,7 +144,7 @@ def without_bars() -> Iterator[None]:
 
 
 def best_device() -> torch.device:
-    """Return this process's GPU (under torchrun, that of its local rank), or the CPU if there is none."""
+    """Return the GPU of this process (under torchrun, of its local rank), or the CPU if there is none."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
@@ -174,13 +163,18 @@ def has_fast_bfloat16(device: torch.device | str) -> bool:
 
 @cache
 def _amx_runs() -> bool:
-    """Return whether AMX can be used: some virtual machines announce it and kill the process that runs it."""
+    """Return whether AMX works. Some virtual machines report it, and kill the process that uses it."""
     code = "import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); x @ x"
     return subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
 
 
 def autocast(precision: Precision, device: torch.device | str) -> AbstractContextManager[None]:
-    """Return the context to call a denoiser in: bfloat16, float32, or ("auto") bfloat16 where the hardware has it."""
-    check_choice("precision", precision, PRECISIONS)
-    enabled = precision == "bfloat16" or (precision == "auto" and has_fast_bfloat16(device))
+    """Return the context to call a denoiser in; "auto" is bfloat16 if the hardware supports it, else float32."""
+    enabled = uses_bfloat16(precision, device)
     return torch.autocast(torch.device(device).type, dtype=torch.bfloat16, enabled=enabled)
+
+
+def uses_bfloat16(precision: Precision, device: torch.device | str) -> bool:
+    """Return whether a precision means bfloat16 on a device."""
+    check_choice("precision", precision, PRECISIONS)
+    return precision == "bfloat16" or (precision == "auto" and has_fast_bfloat16(device))

@@ -1,7 +1,7 @@
-"""The Diffusion Transformer of MDLM, from embeddings to what its output layer multiplies.
+"""The Diffusion Transformer of MDLM, from embeddings to the input of its output layer.
 
-Knows embeddings and hidden states, not tokens, masks or files. Attribute names are the released checkpoint's keys. The
-details that its config.json does not mention are in the comments: without each of them the logits are others.
+This module knows embeddings and hidden states, not tokens, masks or files. Attribute names are the keys of the released
+checkpoint. The comments name the details that its config.json leaves out and that the logits depend on.
 
 Shapes: B sequences, L positions, D width, H heads.
 """
@@ -16,12 +16,12 @@ from torch.utils.checkpoint import checkpoint
 from arcmask.model.config import MDLMConfig
 
 FREQUENCIES = 256  # sinusoids of the time embedding
-MAX_PERIOD = 10000.0  # of these, and the base of the rotary ones
+MAX_PERIOD = 10000.0  # of these sinusoids, and the base of the rotary angles
 MLP_RATIO = 4
 
 
 class VocabEmbedding(nn.Module):
-    """The (V, D) table; a bare parameter named `embedding`, as in the released files."""
+    """The table (V, D) as a parameter named `embedding`, as in the released files."""
 
     def __init__(self, vocab_size: int, hidden_dim: int) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class VocabEmbedding(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Uniform, as in `nn.Linear`."""
+        """Draw uniform weights, as in `nn.Linear`."""
         nn.init.kaiming_uniform_(self.embedding, a=math.sqrt(5))
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -37,19 +37,19 @@ class VocabEmbedding(nn.Module):
 
 
 class ZeroLinear(nn.Linear):
-    """A linear layer that starts at zero: with gates and output at zero a new model is the identity, and flat."""
+    """A linear layer that starts at zero. The blocks of a new model are the identity, and its predictions uniform."""
 
     def reset_parameters(self) -> None:
-        """Zeros."""
+        """Set weight and bias to zero."""
         nn.init.zeros_(self.weight)
         nn.init.zeros_(self.bias)
 
 
 class Norm(nn.Module):
-    """LayerNorm with a weight and no bias, in float32 whatever comes in; and the conditioning's say in its result.
+    """LayerNorm with a weight and no bias, in float32, followed by the modulation x * (1 + scale) + shift.
 
-    That is x * (1 + scale) + shift, one row for all sequences. It goes into the norm's own weight and bias, so that
-    nothing in between is computed or kept.
+    The modulation is one row for all sequences. It is folded into the weight and bias of the norm, which saves an
+    intermediate result.
     """
 
     def __init__(self, width: int) -> None:
@@ -65,7 +65,7 @@ class Norm(nn.Module):
 
 
 class TimeEmbedding(nn.Module):
-    """Noise level (B,) -> (B, C): 256 sinusoids, cosines first, and two layers with SiLU between."""
+    """Map noise levels (B,) to (B, C): 256 sinusoids, cosines first, and two layers with SiLU in between."""
 
     def __init__(self, cond_dim: int) -> None:
         super().__init__()
@@ -81,9 +81,10 @@ class TimeEmbedding(nn.Module):
 
 
 class Rotary(nn.Module):
-    """Rotary position angles. The layout stores the inverse frequencies; they are computed anew, in float32.
+    """Rotary position angles.
 
-    Taken from the buffer they would lose their digits when a model is cast to bfloat16.
+    The checkpoint stores the inverse frequencies, but they are computed again in float32: the buffer would lose
+    precision when a model is cast to bfloat16.
     """
 
     inv_freq: Tensor
@@ -94,26 +95,26 @@ class Rotary(nn.Module):
         self.register_buffer("inv_freq", self.frequencies(torch.device("cpu")))
 
     def frequencies(self, device: torch.device) -> Tensor:
-        """(head_dim / 2,) in float32."""
+        """Return the inverse frequencies (head_dim / 2,) in float32."""
         exponents = torch.arange(0, self.head_dim, 2, dtype=torch.float32, device=device) / self.head_dim
         return 1.0 / MAX_PERIOD**exponents
 
     def forward(self, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Cosines and sines (L, head_dim) of every position's angles."""
+        """Return the cosines and sines (L, head_dim) of the angles of all positions."""
         positions = torch.arange(length, dtype=torch.float32, device=device)
         angles = torch.outer(positions, self.frequencies(device)).repeat(1, 2)
         return angles.cos(), angles.sin()
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """(..., L, head_dim) turned by its position: pairs are (i, i + head_dim / 2), not neighbours."""
+    """Rotate x (..., L, head_dim) by position. Pairs are (i, i + head_dim / 2), not neighbours."""
     first, second = x.chunk(2, dim=-1)
     turned = torch.cat([-second, first], dim=-1)
     return (x * cos + turned * sin).to(x.dtype)
 
 
 class Block(nn.Module):
-    """Attention and MLP, each shifted, scaled and gated by the conditioning."""
+    """Attention and MLP, each with a shift, a scale and a gate from the conditioning."""
 
     def __init__(self, config: MDLMConfig) -> None:
         super().__init__()
@@ -142,7 +143,7 @@ class Block(nn.Module):
         # Packed as (three, heads, head_dim); every position sees every other.
         q, k, v = self.attn_qkv(x).unflatten(-1, (3, self.n_heads, -1)).permute(2, 0, 3, 1, 4)
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
-        # A copy of v costs less than what a view of it would keep for the backward pass: q and k before their turn.
+        # Copying v saves memory: a view would keep the unrotated q and k alive for the backward pass.
         y = functional.scaled_dot_product_attention(q, k, v.contiguous())
         return self.attn_out(y.transpose(1, 2).flatten(2))
 
@@ -151,12 +152,12 @@ class Block(nn.Module):
         wide = widen(x)
         if not torch.is_grad_enabled():
             return narrow(activate(wide))
-        # What GELU gives is as large as what it takes, and cheap to compute again: only one of them is kept.
+        # The output of GELU is as large as its input and cheap to recompute, so only the input is kept.
         return checkpoint(lambda y: narrow(activate(y)), wide, use_reentrant=False, preserve_rng_state=False)
 
 
 class OutputLayer(nn.Module):
-    """The last norm and modulation, and the (untied) product with the vocabulary."""
+    """The last norm and modulation, and the (untied) linear layer to the vocabulary."""
 
     def __init__(self, config: MDLMConfig) -> None:
         super().__init__()
@@ -165,13 +166,13 @@ class OutputLayer(nn.Module):
         self.adaLN_modulation = ZeroLinear(config.cond_dim, 2 * config.hidden_dim)
 
     def prepare(self, x: Tensor, condition: Tensor) -> Tensor:
-        """What the product is applied to, row by row."""
+        """Return the input (B, L, D) of the linear layer."""
         shift, scale = self.adaLN_modulation(condition).squeeze(0).chunk(2, dim=-1)
         return self.norm_final(x, shift, scale)
 
 
 class DiT(nn.Module):
-    """Embeddings (B, L, D) -> hidden states (B, L, D), of which `output_layer.linear` makes logits."""
+    """Map embeddings (B, L, D) to hidden states (B, L, D), the input of `output_layer.linear`."""
 
     def __init__(self, config: MDLMConfig) -> None:
         super().__init__()
@@ -180,12 +181,10 @@ class DiT(nn.Module):
         self.rotary_emb = Rotary(config.hidden_dim // config.n_heads)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_blocks))
         self.output_layer = OutputLayer(config)
-        self.checkpoint_blocks = (
-            False  # keep only the input of each block for the backward pass, and run it again there
-        )
+        self.checkpoint_blocks = False  # keep only the inputs of blocks, and run them again in the backward pass
 
     def forward(self, embeddings: Tensor) -> Tensor:
-        # Without time conditioning the noise level is always zero, and one row serves all sequences.
+        # Without time conditioning the noise level is zero, so one row serves all sequences.
         condition = functional.silu(self.sigma_map(torch.zeros(1, device=embeddings.device)))
         cos, sin = self.rotary_emb(embeddings.shape[1], embeddings.device)
         x = embeddings

@@ -1,7 +1,7 @@
-"""The four things a backbone can be given in place of token ids (the paper's "Backbone Embedding Layer Modification").
+"""The four kinds of input of a backbone (the paper's "Backbone Embedding Layer Modification").
 
-Each is a type of its own; `embed` turns any of them into embeddings. A bare tensor is taken for what its shape says,
-and refused if its shape says two things.
+Each kind is a type, and `embed` turns any of them into embeddings. The kind of a bare tensor follows from its shape; an
+ambiguous shape is an error.
 
 Shapes: B sequences, L positions, V vocabulary, D width, K candidates.
 """
@@ -17,14 +17,14 @@ from arcmask.errors import ArcmaskError
 
 @dataclass(frozen=True)
 class TokenIds:
-    """(B, L) ids: a row of the table each."""
+    """Token ids (B, L): a row of the table for each position."""
 
     ids: Tensor
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """(B, L, K) ids and weights: a weighted sum of K rows of the table each."""
+    """Ids and weights (B, L, K): a weighted sum of K rows of the table for each position."""
 
     ids: Tensor
     weights: Tensor
@@ -32,14 +32,14 @@ class Mixture:
 
 @dataclass(frozen=True)
 class Embedded:
-    """(B, L, D) embeddings, passed on unchanged."""
+    """Embeddings (B, L, D), which are used unchanged."""
 
     embeddings: Tensor
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """(B, L, V) probabilities: the expected row of the table each."""
+    """Probabilities (B, L, V): the expected row of the table for each position."""
 
     probs: Tensor
 
@@ -48,23 +48,32 @@ ModelInput = TokenIds | Mixture | Embedded | Distribution
 """Any of the four inputs that `embed` takes."""
 
 
-def embed(given: ModelInput | Tensor, table: Tensor) -> Tensor:
-    """Any of the four, and a table (V, D) -> embeddings (B, L, D)."""
-    if isinstance(given, Tensor):
-        given = _by_shape(given, table)
-    if isinstance(given, TokenIds):
-        return functional.embedding(_checked("ids", given.ids, 2), table)
-    if isinstance(given, Mixture):
-        ids, weights = _checked("ids", given.ids, 3), _checked("weights", given.weights, 3)
+def embed(source: ModelInput | Tensor, table: Tensor) -> Tensor:
+    """Return the embeddings (B, L, D) of an input of any kind under a table (V, D).
+
+    >>> import torch
+    >>> from arcmask.model import Distribution, TokenIds, embed
+    >>> table = torch.randn(5, 3)
+    >>> torch.equal(embed(TokenIds(torch.tensor([[2]])), table), table[2].reshape(1, 1, 3))
+    True
+    >>> embed(Distribution(torch.full((1, 4, 5), 0.2)), table).shape
+    torch.Size([1, 4, 3])
+    """
+    if isinstance(source, Tensor):
+        source = _by_shape(source, table)
+    if isinstance(source, TokenIds):
+        return functional.embedding(_checked("ids", source.ids, 2), table)
+    if isinstance(source, Mixture):
+        ids, weights = _checked("ids", source.ids, 3), _checked("weights", source.weights, 3)
         if ids.shape != weights.shape:
             raise ArcmaskError(f"a mixture has ids {tuple(ids.shape)} but weights {tuple(weights.shape)}")
-        # embedding_bag sums as it gathers, so that (B, L, K, D) never exists.
+        # embedding_bag sums while it gathers, so no (B, L, K, D) tensor is built.
         flat_ids, flat_weights = ids.flatten(0, 1), weights.flatten(0, 1).to(table.dtype)
         sums = functional.embedding_bag(flat_ids, table, per_sample_weights=flat_weights, mode="sum")
         return sums.unflatten(0, ids.shape[:2])
-    if isinstance(given, Embedded):
-        return _checked("embeddings", given.embeddings, 3, last=table.shape[1])
-    return _checked("probs", given.probs, 3, last=table.shape[0]).to(table.dtype) @ table
+    if isinstance(source, Embedded):
+        return _checked("embeddings", source.embeddings, 3, last=table.shape[1])
+    return _checked("probs", source.probs, 3, last=table.shape[0]).to(table.dtype) @ table
 
 
 def _by_shape(tensor: Tensor, table: Tensor) -> ModelInput:
@@ -89,8 +98,8 @@ def _by_shape(tensor: Tensor, table: Tensor) -> ModelInput:
 
 def _checked(name: str, tensor: Tensor, ndim: int, last: int | None = None) -> Tensor:
     if tensor.ndim != ndim or (last is not None and tensor.shape[-1] != last):
-        wanted = {2: "(B, L)", 3: "(B, L, K)"}[ndim] if last is None else f"(B, L, {last})"
-        raise ArcmaskError(f"{name} must have the shape {wanted}, but have {tuple(tensor.shape)}")
+        shape = {2: "(B, L)", 3: "(B, L, K)"}[ndim] if last is None else f"(B, L, {last})"
+        raise ArcmaskError(f"{name} must have the shape {shape}, but have {tuple(tensor.shape)}")
     if name == "ids" and (tensor.is_floating_point() or tensor.dtype == torch.bool):
         raise ArcmaskError(f"ids must be integers, but are {str(tensor.dtype).removeprefix('torch.')}")
     return tensor

@@ -1,8 +1,7 @@
 """The Diffusion Transformer as a model that transformers opens and arcmask runs.
 
 Importing this module registers the model type `mdlm`, so that `AutoModelForMaskedLM.from_pretrained(folder)` opens a
-released or a saved checkpoint without remote code. What lies beside the weights is read and written by
-`arcmask.checkpoint`.
+released or a saved checkpoint without remote code. `arcmask.checkpoint` also reads the files beside the weights.
 """
 
 from collections.abc import Mapping
@@ -17,11 +16,17 @@ from transformers.modeling_outputs import MaskedLMOutput
 from arcmask.errors import ArcmaskError
 from arcmask.model.config import MDLMConfig, size_config
 from arcmask.model.denoiser import Model
-from arcmask.model.dit import DiT, VocabEmbedding
+from arcmask.model.dit import Block, DiT, VocabEmbedding
 
 
 class MDLM(Model, PreTrainedModel):
-    """A masked diffusion language model; a `Denoiser`, and a transformers model that returns raw logits."""
+    """A masked diffusion language model: a `Denoiser`, and a transformers model that returns raw logits.
+
+    >>> from arcmask.model import MDLM
+    >>> model = MDLM.create("tiny", vocab_size=100)
+    >>> model.table.shape, model.mask_id
+    (torch.Size([100, 192]), 99)
+    """
 
     config_class = MDLMConfig
     base_model_prefix = "backbone"
@@ -35,32 +40,32 @@ class MDLM(Model, PreTrainedModel):
 
     @classmethod
     def create(cls, size: str, vocab_size: int, seed: int = 0, **changes: Any) -> Self:
-        """A new model of a named size with weights drawn from a seed; `changes` replace single settings."""
+        """Create a model of a named size with weights drawn from a seed; `changes` replace single settings."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return cls(size_config(size, vocab_size, **changes))
 
     @property
     def table(self) -> Tensor:
-        """(V, D) input embeddings."""
+        """The input embeddings (V, D)."""
         return self.backbone.vocab_embed.embedding
 
     def hidden(self, embeddings: Tensor) -> Tensor:
-        """(B, L, D) -> (B, L, D): what the output layer multiplies."""
+        """Return the input (B, L, D) of the output layer for embeddings (B, L, D)."""
         self.check_length(embeddings.shape[1])
         return self.backbone(embeddings)
 
     def logits(self, hidden_rows: Tensor) -> Tensor:
-        """(M, D) -> (M, V), raw."""
+        """Return the raw logits (M, V) of hidden rows (M, D)."""
         return self.backbone.output_layer.linear(hidden_rows)
 
     @property
     def linear_head(self) -> nn.Linear:
-        """What `logits` is, all of it: a loss may then use its weights directly."""
+        """The layer that computes the logits; a loss may use its weights directly."""
         return self.backbone.output_layer.linear
 
     def forward(self, input_ids: Tensor | None = None, inputs_embeds: Tensor | None = None) -> MaskedLMOutput:
-        """All logits (B, L, V), for callers that know transformers; give ids or embeddings."""
+        """Return all logits (B, L, V) of ids (B, L) or embeddings (B, L, D), as transformers models do."""
         if (input_ids is None) == (inputs_embeds is None):
             raise ArcmaskError("give either input_ids or inputs_embeds")
         embeddings = self.backbone.vocab_embed(input_ids) if inputs_embeds is None else inputs_embeds
@@ -69,29 +74,30 @@ class MDLM(Model, PreTrainedModel):
     def set_dropout(self, dropout: float) -> None:
         """Change the dropout of every block."""
         self.config.dropout = dropout
-        for block in self.backbone.blocks:
-            block.dropout = dropout  # type: ignore[assignment]
+        for module in self.modules():
+            if isinstance(module, Block):
+                module.dropout = dropout
 
     def compile_blocks(self) -> None:
-        """torch.compile for each block, in place; keys and results stay as they are."""
+        """Apply torch.compile to each block in place; the keys of the weights stay the same."""
         for block in self.backbone.blocks:
             block.compile()
 
     def get_input_embeddings(self) -> nn.Module:
-        """The embedding module; its table is `.embedding`."""
+        """Return the embedding module; its table is `.embedding`."""
         return self.backbone.vocab_embed
 
     def get_output_embeddings(self) -> nn.Module:
-        """The last linear layer."""
+        """Return the last linear layer."""
         return self.linear_head
 
     def _init_weights(self, module: nn.Module) -> None:
-        # Asked by transformers for each module; all of ours draw their weights when they are made.
+        # transformers calls this for each module.
         if isinstance(module, nn.Linear | VocabEmbedding):
             module.reset_parameters()
 
     def save_pretrained(self, save_directory: Any, **options: Any) -> None:  # type: ignore[override]
-        """Save as `save` does: with feedback and tokenizer beside the weights, and every file whole."""
+        """Save like `save`, with the feedback and the tokenizer."""
         self.save(save_directory, **options)
 
     def save_weights(self, folder: Path, **options: Any) -> None:
@@ -100,7 +106,7 @@ class MDLM(Model, PreTrainedModel):
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
-        """As in transformers, but a missing, unexpected or misshapen tensor is an error, not a warning."""
+        """Load as in transformers, but raise for missing or unexpected tensors and wrong shapes."""
         wants_info = kwargs.pop("output_loading_info", False)
         kwargs["ignore_mismatched_sizes"] = True
         both: Any = super().from_pretrained(pretrained_model_name_or_path, *args, output_loading_info=True, **kwargs)
@@ -110,13 +116,13 @@ class MDLM(Model, PreTrainedModel):
 
 
 def refuse_misfits(source: str, info: Mapping[str, Any]) -> None:
-    """Raise if a loading report names tensors that are missing, unexpected, or of another shape."""
+    """Raise if transformers' loading report lists tensors that are missing, unexpected or of another shape."""
     problems = []
     for kind in ("missing", "unexpected"):
         keys = sorted(info[f"{kind}_keys"])
         if keys:
             problems.append(f"{kind} {_some(keys)}")
-    shapes = sorted(f"{key} is {tuple(found)}, not {tuple(wanted)}" for key, found, wanted in info["mismatched_keys"])
+    shapes = sorted(f"{key} is {tuple(stored)}, not {tuple(model)}" for key, stored, model in info["mismatched_keys"])
     if shapes:
         problems.append(_some(shapes))
     if problems:

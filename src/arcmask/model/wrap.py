@@ -1,7 +1,7 @@
-"""Any transformers model that takes `inputs_embeds`, as a denoiser.
+"""Use any transformers model that takes `inputs_embeds` as a denoiser.
 
-Hidden states are what enters the model's output embeddings, whatever head comes before them. The model's own code runs
-unchanged but for its last product, which is left to `logits`.
+The hidden states are the input of the model's output embeddings. The model's own code runs unchanged, except for the
+last matrix product, which `logits` computes.
 """
 
 import json
@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from arcmask.errors import ArcmaskError
 from arcmask.model.denoiser import Model
 
-WRAP_FILE = "wrap.json"  # what `wrap` was told, beside the model's own files
+WRAP_FILE = "wrap.json"  # the arguments of `wrap`, beside the model's own files
 
 
 class Wrapped(Model):
-    """The denoiser surface over a transformers model; see `wrap`."""
+    """A transformers model as a denoiser; see `wrap`."""
 
     def __init__(self, model: Any, mask_id: int, shift: bool, max_length: int | None) -> None:
         super().__init__()
@@ -31,41 +31,47 @@ class Wrapped(Model):
 
     @property
     def table(self) -> Tensor:
-        """(V, D) input embeddings."""
+        """The input embeddings (V, D)."""
         return self.model.get_input_embeddings().weight
 
     def hidden(self, embeddings: Tensor) -> Tensor:
-        """(B, L, D) -> (B, L, H): what the output embeddings multiply."""
+        """Return the input (B, L, H) of the output embeddings for embeddings (B, L, D)."""
         self.check_length(embeddings.shape[1])
         with _without_product(self.model.get_output_embeddings()):
             hidden = self.model(inputs_embeds=embeddings.to(self.table.dtype)).logits
-        if self.shift:  # what is predicted at a position is for the next one; the first has only its own
+        if self.shift:  # an output predicts the next position; the first position has only its own output
             hidden = torch.cat([hidden[:, :1], hidden[:, :-1]], dim=1)
         return hidden
 
     def logits(self, hidden_rows: Tensor) -> Tensor:
-        """(M, H) -> (M, V), raw; an output padded past the table is cut to it."""
+        """Return the raw logits (M, V) of hidden rows (M, H), without columns that pad the output past the table."""
         return self.model.get_output_embeddings()(hidden_rows)[..., : self.table.shape[0]]
 
     @property
     def linear_head(self) -> nn.Linear | None:
-        """The output embeddings, if `logits` is exactly their product with the rows."""
+        """The output embeddings, if the logits are exactly their product with the rows."""
         head = self.model.get_output_embeddings()
         is_plain = type(head) is nn.Linear and head.weight.shape[0] == self.table.shape[0]
         return head if is_plain else None
 
     def save_weights(self, folder: Path, **options: Any) -> None:
-        """Write the model with its own `save_pretrained`, and how it was wrapped."""
+        """Write the model with its own `save_pretrained`, and the arguments of `wrap`."""
         self.model.save_pretrained(folder, **options)
         settings = {"mask_id": self.mask_id, "shift": self.shift, "max_length": self.max_length}
         (folder / WRAP_FILE).write_text(json.dumps(settings) + "\n")
 
 
 def wrap(model: Any, mask_id: int, *, shift: bool = False, max_length: int | None = None) -> Wrapped:
-    """A transformers model with an input embedding, an output embedding and `inputs_embeds` -> a denoiser.
+    """Return a denoiser for a transformers model with input embeddings, output embeddings and `inputs_embeds`.
 
-    `shift` is for models whose output at a position predicts the next one (Dream). `max_length` is the model's own
-    unless given. Four positions are run to see that hidden states and logits add up to the model's own output.
+    `shift` is for models whose output at a position predicts the next position (Dream). `max_length` defaults to the
+    model's own. Four positions are run to check that hidden states and logits reproduce the model's own output.
+
+    >>> import arcmask
+    >>> from transformers import BertConfig, BertForMaskedLM
+    >>> config = BertConfig(vocab_size=50, hidden_size=32, num_hidden_layers=1, num_attention_heads=2)
+    >>> arcmask.wrap(BertForMaskedLM(config), mask_id=4).table.shape
+    torch.Size([50, 32])
     """
     kind = type(model).__name__
     if isinstance(model, Model):
@@ -84,7 +90,7 @@ def wrap(model: Any, mask_id: int, *, shift: bool = False, max_length: int | Non
 
 
 def _positions(model: Any) -> int | None:
-    """How many positions a model has. RoBERTa's kind counts them from behind the padding id on."""
+    """Return how many positions a model has. RoBERTa numbers them from its padding id + 1."""
     for name, module in model.named_modules():
         if name.endswith("position_embeddings") and isinstance(module, nn.Embedding) and module.padding_idx is not None:
             return module.num_embeddings - module.padding_idx - 1
@@ -93,8 +99,8 @@ def _positions(model: Any) -> int | None:
 
 @contextmanager
 def _without_product(output: nn.Module) -> Iterator[None]:
-    """Let the output embeddings pass their input through, for the time of one call."""
-    own = vars(output).get("forward")  # a hook of accelerate's may have put one there
+    """Make the output embeddings return their input."""
+    own = vars(output).get("forward")  # accelerate may have set one
     output.forward = lambda hidden: hidden
     try:
         yield
@@ -107,7 +113,7 @@ def _without_product(output: nn.Module) -> Iterator[None]:
 
 @torch.no_grad()
 def _check_product(wrapped: Wrapped) -> None:
-    """Refuse a model that does more after its output embeddings than hand them on."""
+    """Raise if the model does not run on embeddings alone, or changes the result of its output embeddings."""
     model, name = wrapped.model, type(wrapped.model).__name__
     if model.get_output_embeddings().weight.shape[0] < wrapped.table.shape[0]:
         raise ArcmaskError(f"a {name} cannot be wrapped: it has logits for fewer tokens than its table has rows")
@@ -118,11 +124,11 @@ def _check_product(wrapped: Wrapped) -> None:
         direct = model(inputs_embeds=embeddings).logits[..., : wrapped.table.shape[0]]
         with _without_product(model.get_output_embeddings()):
             hidden = model(inputs_embeds=embeddings).logits
-        apart = wrapped.logits(hidden)
+        logits = wrapped.logits(hidden)
     except (TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
         reason = str(error).partition("\n")[0]
         raise ArcmaskError(f"a {name} cannot be wrapped: it does not run on inputs_embeds alone ({reason})") from error
     finally:
         model.train(was_training)
-    if not torch.allclose(direct, apart, rtol=1e-3, atol=1e-3):
+    if not torch.allclose(direct, logits, rtol=1e-3, atol=1e-3):
         raise ArcmaskError(f"a {name} cannot be wrapped: it changes its logits after the output embeddings")
