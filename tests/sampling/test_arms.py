@@ -1,4 +1,4 @@
-"""One sample by several arms: the same draws, the sampler's own texts, and nothing opened for bad settings."""
+"""One sample by several arms: shared draws, the texts of `sample`, and settings that are checked before loading."""
 
 import pytest
 import torch
@@ -9,20 +9,22 @@ from arcmask.errors import ArcmaskError
 from arcmask.feedback import Confidence, SoftMask
 from arcmask.sampling import SampleConfig, sample
 from arcmask.sampling.side_by_side import trace_arms
+from arcmask.settings.explore import ExploreConfig
 
-ARMS = ["spherical", "linear", "none"]
+ARMS = ("spherical", "linear", "none")
 
 
 @pytest.fixture(scope="module")
 def model():
-    made = small_mdlm(vocab_size=28, model_length=160)
-    made.feedback = SoftMask(confidence=Confidence(fixed=0.4))
-    made.tokenizer = open_tokenizer("text8")
-    return made
+    model = small_mdlm(vocab_size=28, model_length=160)
+    model.feedback = SoftMask(confidence=Confidence(fixed=0.4))
+    model.tokenizer = open_tokenizer("text8")
+    return model
 
 
 def trace(model, operators=ARMS, **settings):
-    return trace_arms(SampleConfig(checkpoint="here", **{"steps": 8, **settings}), operators, lambda _: model)
+    config = SampleConfig(checkpoint="here", **{"steps": 8, **settings})
+    return trace_arms(ExploreConfig(sample=config, feedback=operators), lambda _: model)
 
 
 @pytest.mark.parametrize("rule", ["ancestral", "confidence", "remask-cap"])
@@ -55,7 +57,7 @@ def test_arms_of_one_seed_reveal_the_same_positions(model):
     ],
 )
 def test_the_length_is_what_fits_a_screen_or_twice_the_prompt(model, settings, length):
-    assert trace(model, ["none"], **settings).length == length
+    assert trace(model, ("none",), **settings).length == length
 
 
 def test_a_trace_can_be_played_from_its_start_to_its_end(model):
@@ -75,11 +77,11 @@ def test_a_trace_can_be_played_from_its_start_to_its_end(model):
 @pytest.mark.parametrize(
     ("operators", "settings", "sentence"),
     [
-        (["spheric"], {}, "unknown operator 'spheric'; choose one of: linear, none"),
-        (["none"], {"rule": "x"}, "unknown step rule 'x'"),
-        (["none"], {"steps": 0}, "steps is 0"),
-        (["none"], {"seed": -1}, "the seed is -1"),
-        (["none"], {"top_p": 2.0}, "top_p is 2.0"),
+        (("spheric",), {}, "unknown operator 'spheric'; choose one of: linear, none"),
+        (("none",), {"rule": "x"}, "unknown step rule 'x'"),
+        (("none",), {"steps": 0}, "steps is 0"),
+        (("none",), {"seed": -1}, "the seed is -1"),
+        (("none",), {"top_p": 2.0}, "top_p is 2.0"),
     ],
 )
 def test_bad_settings_are_said_before_the_checkpoint_is_opened(operators, settings, sentence):
@@ -87,15 +89,15 @@ def test_bad_settings_are_said_before_the_checkpoint_is_opened(operators, settin
         raise AssertionError("opened")
 
     with pytest.raises(ArcmaskError, match=sentence):
-        trace_arms(SampleConfig(checkpoint="here", **settings), operators, load)
+        trace_arms(ExploreConfig(sample=SampleConfig(checkpoint="here", **settings), feedback=operators), load)
 
 
 def test_what_does_not_fit_the_model_is_one_sentence(model):
-    with pytest.raises(ArcmaskError, match="the prompt has 200 tokens, but the model takes at most 160 positions"):
+    with pytest.raises(ArcmaskError, match="the prompt has 200 tokens, but a sample has 160 positions"):
         trace(model, prompt="a" * 200)
     with pytest.raises(ArcmaskError, match="the length is 161, but the model takes at most 160"):
         trace(model, length=161)
-    with pytest.raises(ArcmaskError, match="here has no tokenizer, so that there is no text to show"):
+    with pytest.raises(ArcmaskError, match="here has no tokenizer, so there is no text to show"):
         trace(small_mdlm())
 
 
@@ -104,7 +106,7 @@ def test_blanks_of_the_trace_are_where_the_operators_put_them(model):
     """Norm and angle of what was fed back, against the operators themselves."""
     for arm in trace(model, length=24, steps=12).arms[:2]:
         before = {}
-        seen = 0
+        checked = 0
         for step in arm.trace["steps"]:
             for position, weight, angle, _, ids, probs, _, blend in step["masked"]:
                 if blend is not None:
@@ -112,12 +114,12 @@ def test_blanks_of_the_trace_are_where_the_operators_put_them(model):
                     mean = before[position][1] @ points
                     _, mean_norm, turned, norm = blend
                     assert mean_norm == pytest.approx(float(mean.norm() / mask.norm()), abs=2e-3)
-                    if arm.operator == "linear":
-                        fed = torch.lerp(mask, mean, weight)
-                        assert norm == pytest.approx(float(fed.norm() / mask.norm()), abs=2e-3)
+                    if arm.operator.name == "linear":
+                        expected = torch.lerp(mask, mean, weight).norm() / mask.norm()
+                        assert norm == pytest.approx(float(expected), abs=2e-3)
                     else:
                         assert norm == pytest.approx(1, abs=1e-3)
                         assert turned == pytest.approx(weight * angle, abs=2e-3)
-                    seen += 1
+                    checked += 1
                 before[position] = (ids, torch.tensor(probs))
-        assert seen > 30
+        assert checked > 30

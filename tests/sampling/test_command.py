@@ -153,18 +153,18 @@ def test_a_file_of_another_run_is_refused_and_left_alone(checkpoint, tmp_path):
     assert result.returncode == 2
     assert result.stderr.endswith("holds samples with seed 0, but now seed is 1; give another file\n")
     out.write_bytes(before + b"not a sample\n")
-    assert "line 3, is not a sample of ours" in run(command(checkpoint, out, "--num", "4")).stderr
+    assert "line 3, is not a sample of arcmask" in run(command(checkpoint, out, "--num", "4")).stderr
 
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
         (["--rule", "x"], "arcmask: unknown step rule 'x'; choose one of: "),
-        (["--budget", "half"], "arcmask: the budget is 'half', but must be a share above 0, such as 1/16\n"),
+        (["--budget", "half"], "arcmask: the budget is 'half', but must be a fraction above 0, such as 1/16\n"),
         (["--budget", "1/4"], "arcmask: steps is 12 and budget is 1/4; give one of them\n"),
         (["--out", "/dev/null"], "arcmask: cannot write to /dev/null: it is not a regular file\n"),
         (["--batch_size", "0"], "arcmask: batch_size is 0, but must be 1 or more\n"),
-        (["--precision", "half"], "arcmask: unknown precision 'half'; choose one of: "),
+        (["--precision", "half"], "arcmask: --precision: Expected a Literal['auto', 'float32', 'bfloat16']"),
     ],
 )
 def test_bad_settings_are_said_before_the_model_is_opened(tmp_path, options, sentence):

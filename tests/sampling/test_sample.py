@@ -62,7 +62,7 @@ def test_batches_of_any_size_give_the_same_samples(model, rule, operator):
 
 
 @pytest.mark.parametrize("rule", sorted(RULES))
-@pytest.mark.parametrize("operator", ["linear", "renormalized", "spherical", "spherical-euclidean"])
+@pytest.mark.parametrize("operator", sorted(OPERATORS))
 def test_a_weight_of_zero_gives_the_tokens_of_no_feedback(model, rule, operator):
     settings = {"num": 5, "steps": 12, "rule": rule, "seed": 2}
     fed = sample(model, feedback=soft_mask(operator, fixed=0.0), **settings)
@@ -122,7 +122,7 @@ def test_any_number_of_steps_and_any_length_end_without_a_mask(model, rule, step
 
 
 def test_prompts_of_different_lengths_need_one_length_for_all(model):
-    with pytest.raises(ArcmaskError, match=r"different lengths \(\[24, 5\]\); give one length for all"):
+    with pytest.raises(ArcmaskError, match=r"different lengths \(\[24, 5\]\); give one length"):
         sample(model, num=2, prompt=["a [MASK]at", "a cat"], steps=2, feedback=None)
 
 
@@ -168,7 +168,7 @@ def test_trained_feedback_is_the_default_and_untrained_feedback_warns_once(model
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         sample(model, steps=3, feedback="linear")
-    assert [str(w.message) for w in seen] == ["the model was not trained with feedback; it is fed back all the same"]
+    assert [str(w.message) for w in seen] == ["the model was not trained with feedback; feedback is used all the same"]
     model.feedback = soft_mask()
     try:
         with warnings.catch_warnings():

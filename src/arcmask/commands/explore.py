@@ -11,7 +11,7 @@ from arcmask.settings.explore import ExploreConfig
 
 
 def run(config: ExploreConfig) -> None:
-    """Sample each arm, write the page, print its path and open it if asked to."""
+    """Sample each arm, write the page and print its path; with `config.open`, open it in a browser."""
     out = writable(Path(config.out))
     print(write_page(config, trace_arms(config, load_for_use)))
     if config.open:

@@ -1,4 +1,4 @@
-"""`arcmask sample`: write text with a checkpoint."""
+"""`arcmask sample`: generate text with a checkpoint."""
 
 import json
 
@@ -8,7 +8,7 @@ from arcmask.settings.sample import SampleConfig
 
 
 def run(config: SampleConfig) -> None:
-    """Sample into the file of the settings, or print each text (or its tokens, without a tokenizer)."""
+    """Write the samples to `config.out`, or print their texts (their tokens, without a tokenizer)."""
     for records in generate(config, load_for_use):
         for record in records if config.out is None else ():
             print(json.dumps(record["tokens"]) if record["text"] is None else record["text"], flush=True)

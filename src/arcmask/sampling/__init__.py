@@ -1,4 +1,4 @@
-"""Sampling: step rules, filters, the loop with feedback, and traces."""
+"""Sampling from a denoiser: step rules, filters, the loop with feedback, and traces."""
 
 from arcmask.sampling.filters import Filter
 from arcmask.sampling.generate import Samples, sample

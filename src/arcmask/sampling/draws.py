@@ -1,7 +1,7 @@
-"""The random numbers of each sample: a stream of its own, from (seed, index) alone.
+"""The random numbers of samples. Each sample has its own stream, which depends only on the seed and its index.
 
-Every step takes the same count of numbers from a stream whatever happens in it, so that a sample's draws do not depend
-on the batch it is in, on restarts, or on how it is fed back: arms of a comparison share them.
+Every step takes the same number of values from a stream. So the draws of a sample do not depend on its batch, on
+restarts or on the feedback, and the arms of a comparison share them.
 """
 
 from collections.abc import Sequence
@@ -22,5 +22,5 @@ class Draws:
         self._streams = [np.random.Generator(np.random.Philox(np.random.SeedSequence((seed, i)))) for i in indices]
 
     def uniform(self, *shape: int) -> Tensor:
-        """(B, *shape), the next numbers of every stream."""
+        """Return the next numbers of every stream, (B, *shape)."""
         return torch.from_numpy(np.stack([stream.random(shape) for stream in self._streams]))

@@ -1,11 +1,12 @@
-"""From logits and one uniform number a row to a token: temperature, top-k, top-p, and an inverted cumulative sum.
+"""Draw a token from logits and one uniform number per row: temperature, top-k, top-p, inverse transform sampling.
 
-In float64 throughout: float32 noise cuts off the tail of a large vocabulary and so lowers the effective temperature.
+All computations are in float64. Float32 noise truncates the tail of a large vocabulary, which lowers the effective
+temperature.
 
 Shapes: M rows, V vocabulary.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -13,18 +14,22 @@ from torch import Tensor
 from arcmask.errors import ArcmaskError
 from arcmask.settings.sample import SampleConfig
 
-# Rows are sorted only as far as the nucleus reaches; this many of the largest are tried first.
-_FIRST = 2048
-# Float64 numbers in a block of rows, so that many rows need no more memory than a few.
-_BLOCK = 1 << 20
+_FIRST = 2048  # number of largest weights that are sorted first; most nuclei are smaller
+_BLOCK = 1 << 20  # number of float64 values in a block of rows, which limits the memory
 
 
 @dataclass(frozen=True, kw_only=True)
 class Filter:
-    """Which part of a prediction a token is drawn from.
+    """The part of a predicted distribution that tokens are drawn from.
 
-    `top_p` keeps the smallest set of most probable tokens that reaches p, the one that crosses it included;
-    `drop_crossing` leaves that one out (but never the first), as the code of the paper's precursor does.
+    `top_p` keeps the smallest set of most probable tokens whose total probability reaches p. `drop_crossing` leaves out
+    the token that crosses p (but never the first), as the code of the paper's precursor does.
+
+    >>> import torch
+    >>> from arcmask.sampling import Filter
+    >>> logits, uniform = torch.tensor([[0.1, 0.6, 0.3, 9.0]]).log(), torch.tensor([0.99], dtype=torch.float64)
+    >>> Filter(top_p=0.5).draw(logits, uniform, rows=torch.tensor([0]), exclude=3)[0]
+    tensor([1])
     """
 
     temperature: float = 1.0
@@ -42,63 +47,58 @@ class Filter:
 
     @classmethod
     def from_settings(cls, config: SampleConfig) -> "Filter":
-        """Build the filter of `arcmask sample`'s settings."""
-        return cls(
-            temperature=config.temperature,
-            top_p=config.top_p,
-            top_k=config.top_k,
-            drop_crossing=config.drop_crossing,
-        )
+        """Build the filter from the settings of `arcmask sample`."""
+        return cls(**{setting.name: getattr(config, setting.name) for setting in fields(cls)})
 
     def draw(self, logits: Tensor, uniform: Tensor, *, rows: Tensor, exclude: int) -> tuple[Tensor, Tensor]:
-        """Logits (N, V), a number in [0, 1) for each of M rows, the mask's id -> tokens (M,) and their shares (M,).
+        """Draw a token for each of M rows of logits (N, V). Return the tokens (M,) and their probabilities (M,).
 
-        The share is of the unfiltered distribution at temperature 1: how certain the model was of what was drawn.
+        `uniform` (M,) holds numbers in [0, 1). `exclude` is the mask's id, which is never drawn. The probabilities are
+        those of the unfiltered distribution at temperature 1.
         """
         height = max(1, _BLOCK // logits.shape[1])
-        parts = zip(rows.split(height), uniform.to(logits.device).split(height), strict=True)
-        drawn = [self._draw(logits[some].double(), numbers, exclude) for some, numbers in parts]
-        return torch.cat([tokens for tokens, _ in drawn]), torch.cat([shares for _, shares in drawn])
+        blocks = zip(rows.split(height), uniform.to(logits.device).split(height), strict=True)
+        tokens, probabilities = zip(
+            *(self._draw_block(logits[block].double(), numbers, exclude) for block, numbers in blocks), strict=True
+        )
+        return torch.cat(tokens), torch.cat(probabilities)
 
-    def _draw(self, wide: Tensor, uniform: Tensor, exclude: int) -> tuple[Tensor, Tensor]:
-        wide[:, exclude] = -torch.inf
-        largest = wide.amax(-1, keepdim=True)
-        weights = torch.exp((wide - largest) / self.temperature)
+    def _draw_block(self, logits: Tensor, uniform: Tensor, exclude: int) -> tuple[Tensor, Tensor]:
+        logits[:, exclude] = -torch.inf
+        weights = torch.exp((logits - logits.amax(-1, keepdim=True)) / self.temperature)
         if self.top_k is not None or self.top_p < 1:
             tokens = self._draw_from_the_largest(weights, uniform)
         else:
             tokens = _invert(weights, uniform)
-        picked = wide.gather(1, tokens.unsqueeze(1)).squeeze(1)
-        return tokens, torch.exp(picked - wide.logsumexp(-1))
+        drawn = logits.gather(1, tokens.unsqueeze(1)).squeeze(1)
+        return tokens, torch.exp(drawn - logits.logsumexp(-1))
 
     def _draw_from_the_largest(self, weights: Tensor, uniform: Tensor) -> Tensor:
         vocabulary = weights.shape[1]
         count = min(vocabulary, self.top_k or _FIRST)
         top = weights.topk(count)
         total = top.values.sum(-1) if self.top_k is not None else weights.sum(-1)
-        cumulative = top.values.cumsum(-1)
-        short = cumulative[:, -1] < self.top_p * total
+        tokens = self._draw_from_nucleus(top.values, top.indices, total, uniform)
+        short = top.values.cumsum(-1)[:, -1] < self.top_p * total
         if self.top_k is None and count < vocabulary and bool(short.any()):
-            # Flat rows reach further than the first so many; they are sorted whole.
-            tokens = torch.empty(len(weights), dtype=torch.long, device=weights.device)
-            tokens[short] = self._from_nucleus(*weights[short].sort(descending=True), total[short], uniform[short])
-            tokens[~short] = self._from_nucleus(top.values[~short], top.indices[~short], total[~short], uniform[~short])
-            return tokens
-        return self._from_nucleus(top.values, top.indices, total, uniform)
+            # The nucleus of a flat row is larger than the first part. Sort these rows completely.
+            ordered = weights[short].sort(descending=True)
+            tokens[short] = self._draw_from_nucleus(ordered.values, ordered.indices, total[short], uniform[short])
+        return tokens
 
-    def _from_nucleus(self, values: Tensor, ids: Tensor, total: Tensor, uniform: Tensor) -> Tensor:
-        """Sorted weights and their ids, of which the nucleus is a prefix."""
+    def _draw_from_nucleus(self, values: Tensor, ids: Tensor, total: Tensor, uniform: Tensor) -> Tensor:
+        """Draw from the nucleus, a prefix of the sorted weights and their ids."""
         cumulative = values.cumsum(-1)
         limit = self.top_p * total.unsqueeze(-1)
-        # A token is kept while those before it have not reached p; or, the other way, while it does not exceed p.
+        # A token is kept if the tokens before it do not reach p; with `drop_crossing`, if it does not exceed p itself.
         kept = cumulative <= limit if self.drop_crossing else cumulative - values < limit
         kept[:, 0] = True
-        place = _invert(values * kept, uniform)
-        return ids.gather(1, place.unsqueeze(1)).squeeze(1)
+        index = _invert(values * kept, uniform)
+        return ids.gather(1, index.unsqueeze(1)).squeeze(1)
 
 
 def _invert(weights: Tensor, uniform: Tensor) -> Tensor:
-    """The place in each row where the cumulative weight first exceeds uniform x total."""
+    """Return the first index of each row where the cumulative weight exceeds uniform * total."""
     cumulative = weights.cumsum(-1)
     target = uniform * cumulative[:, -1]
     return torch.searchsorted(cumulative, target.unsqueeze(1), right=True).squeeze(1).clamp_(max=weights.shape[1] - 1)

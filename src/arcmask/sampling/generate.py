@@ -1,9 +1,10 @@
-"""From a denoiser and settings to samples: prompts, feedback by name, batches, and the file they go to.
+"""Generate samples from a denoiser and settings: prompts, feedback by name, batches, and the output file.
 
-`make_sampler` is the one place where settings become a `Sampler`. Shapes: L positions.
+Only `make_sampler` turns settings into a `Sampler`.
+
+Shapes: L positions.
 """
 
-import hashlib
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -18,8 +19,9 @@ from torch import Tensor
 
 from arcmask.errors import ArcmaskError
 from arcmask.feedback import SoftMask, find_operator
-from arcmask.files import writable
-from arcmask.model import Denoiser, autocast, has_fast_bfloat16
+from arcmask.files import sha256, writable
+from arcmask.model import Denoiser, autocast
+from arcmask.model.denoiser import uses_bfloat16
 from arcmask.progress import Progress
 from arcmask.sampling.draws import Draws
 from arcmask.sampling.filters import Filter
@@ -36,12 +38,12 @@ Prompt = str | Sequence[int] | Tensor
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples, and what they cost."""
+    """Samples, their cost, and optional traces."""
 
     tokens: Tensor  # (num, L)
-    calls: Tensor  # (num,) denoiser calls
-    texts: list[str] | None  # if the denoiser has a tokenizer
-    traces: list[Trace] | None  # one per batch, if asked for
+    calls: Tensor  # (num,), denoiser calls
+    texts: list[str] | None  # None if the denoiser has no tokenizer
+    traces: list[Trace] | None  # one per batch, or None without `trace`
 
 
 def sample(
@@ -64,9 +66,9 @@ def sample(
 ) -> Samples:
     """Draw `num` samples of `length` positions in `steps` denoising steps.
 
-    `feedback` is "trained" (the denoiser's own), None, a SoftMask, or the name of an operator. `prompt` is text or ids
-    with holes ([MASK], or the mask's id), one for all samples or a list with one for each; the rest of it is kept.
-    Sample i depends only on (seed, i) and its prompt.
+    `feedback` is "trained" (the denoiser's own), None, a SoftMask, or the name of an operator. `prompt` is text or ids,
+    one for all samples or a list with one for each. Each [MASK] (or mask id) in it is a hole to fill; its other tokens
+    are kept. Sample i depends only on (seed, i) and its prompt.
 
     >>> import arcmask
     >>> samples = arcmask.sample(arcmask.load("sotu-tiny"), num=2, length=16, steps=4, prompt="the people")
@@ -89,16 +91,17 @@ def sample(
     )
     starts = start_tokens(denoiser, prompt, length, num)
     sampler = make_sampler(denoiser, config, starts.shape[1], feedback, rule)
-    parts = list(in_batches(sampler, starts, range(num), config, trace=trace))
-    tokens = torch.cat([part.tokens for part in parts]) if parts else starts
-    calls = torch.cat([part.calls for part in parts]) if parts else torch.zeros(0, dtype=torch.long)
-    texts = None if parts and parts[0].texts is None else [text for part in parts for text in part.texts or ()]
-    traces = [trace for part in parts for trace in part.traces or ()] if trace else None
-    return Samples(tokens=tokens, calls=calls, texts=texts, traces=traces)
+    parts = [draw_batch(sampler, starts, batch, config, trace=trace) for batch in _batches(range(num), batch_size)]
+    return Samples(
+        tokens=torch.cat([part.tokens for part in parts] or [starts]),
+        calls=torch.cat([part.calls for part in parts] or [torch.zeros(0, dtype=torch.long)]),
+        texts=None if parts and parts[0].texts is None else [text for part in parts for text in part.texts or ()],
+        traces=[record for part in parts for record in part.traces or ()] if trace else None,
+    )
 
 
 def check_settings(config: SampleConfig, feedback: Sequence[str | None] = ()) -> None:
-    """Raise for anything that is wrong with the settings alone, before a model is loaded."""
+    """Raise for settings that are wrong with any model, before one is loaded."""
     find_rule(config.rule)
     Filter.from_settings(config)
     Draws(config.seed, [])
@@ -114,7 +117,7 @@ def make_sampler(
     feedback: SoftMask | str | None,
     rule: str | Rule | None = None,
 ) -> Sampler:
-    """Build the sampler of some settings, for samples of that length."""
+    """Build the sampler of `config` for samples of that length; `rule` replaces the rule of `config`."""
     return Sampler(
         denoiser=denoiser,
         rule=find_rule(config.rule if rule is None else rule),
@@ -125,9 +128,9 @@ def make_sampler(
 
 
 def generate(config: SampleConfig, load: Callable[[str], Denoiser]) -> Iterator[list[dict[str, Any]]]:
-    """Yield the records of each batch; with `config.out`, append them there and draw only what it does not have.
+    """Yield the records of each batch. With `config.out`, append them to that file and skip samples that it has.
 
-    Under torchrun every process draws its share of the samples. `load` opens the checkpoint.
+    Under torchrun each process draws its share of the samples. `load` opens the checkpoint.
     """
     check_settings(config)
     out = None if config.out is None else writable(Path(config.out))
@@ -138,17 +141,15 @@ def generate(config: SampleConfig, load: Callable[[str], Denoiser]) -> Iterator[
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     indices = [i for i in range(rank, config.num, world) if file is None or i not in file.indices]
     with Progress("sampling", unit="samples", total=len(indices)) if file is not None else nullcontext() as progress:
-        for samples, start in zip(
-            in_batches(sampler, starts, indices, config), range(0, len(indices), config.batch_size), strict=True
-        ):
-            records = _records(indices[start : start + config.batch_size], samples, config.checkpoint)
+        for batch in _batches(indices, config.batch_size):
+            records = _records(batch, draw_batch(sampler, starts, batch, config), config.checkpoint)
             if file is not None and progress is not None:
                 file.append(records)
                 progress.advance(len(records))
             yield records
 
 
-def _records(indices: list[int], samples: Samples, checkpoint: str) -> list[dict[str, Any]]:
+def _records(indices: Sequence[int], samples: Samples, checkpoint: str) -> list[dict[str, Any]]:
     texts: Sequence[str | None] = samples.texts or [None] * len(indices)
     return [
         {"index": index, "text": text, "tokens": tokens, "calls": calls, "checkpoint": checkpoint}
@@ -159,9 +160,8 @@ def _records(indices: list[int], samples: Samples, checkpoint: str) -> list[dict
 
 
 def _record_settings(config: SampleConfig, sampler: Sampler, length: int) -> dict[str, Any]:
-    """Return what a sample depends on, apart from its index. The model is known by its weights, not by its path."""
+    """Return all that a sample depends on, except its index. A hash of the embedding table stands for the model."""
     table, feedback = sampler.denoiser.table, sampler.feedback
-    is_fast = config.precision == "bfloat16" or (config.precision == "auto" and has_fast_bfloat16(table.device))
     content = table.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
     return {
         "seed": config.seed,
@@ -175,36 +175,36 @@ def _record_settings(config: SampleConfig, sampler: Sampler, length: int) -> dic
         "drop_crossing": config.drop_crossing,
         "top_k": config.top_k,
         "prompt": config.prompt,
-        "precision": "bfloat16" if is_fast else "float32",
-        "model": hashlib.sha256(content).hexdigest()[:16],
+        "precision": "bfloat16" if uses_bfloat16(config.precision, table.device) else "float32",
+        "model": sha256(content)[:16],
     }
 
 
-def in_batches(
+def draw_batch(
     sampler: Sampler, starts: Tensor, indices: Sequence[int], config: SampleConfig, *, trace: bool = False
-) -> Iterator[Samples]:
-    """Yield the samples with these indices, one batch at a time; `starts` has a row for each index from 0 on."""
-    tokenizer = getattr(sampler.denoiser, "tokenizer", None)
-    for start in range(0, len(indices), config.batch_size):
-        chosen = list(indices[start : start + config.batch_size])
-        record = Trace(sampler.denoiser.mask_id) if trace else None
-        with autocast(config.precision, sampler.denoiser.table.device):
-            tokens, calls = sampler.run(starts[chosen], Draws(config.seed, chosen), record)
-        texts = None if tokenizer is None else [tokenizer.decode(row) for row in tokens.tolist()]
-        yield Samples(tokens=tokens, calls=calls, texts=texts, traces=None if record is None else [record])
+) -> Samples:
+    """Draw the samples with these indices as one batch; row i of `starts` (num, L) is the start of sample i."""
+    denoiser = sampler.denoiser
+    tokenizer = getattr(denoiser, "tokenizer", None)
+    record = Trace(denoiser.mask_id) if trace else None
+    with autocast(config.precision, denoiser.table.device):
+        tokens, calls = sampler.run(starts[list(indices)], Draws(config.seed, indices), record)
+    texts = None if tokenizer is None else [tokenizer.decode(row) for row in tokens.tolist()]
+    return Samples(tokens=tokens, calls=calls, texts=texts, traces=None if record is None else [record])
+
+
+def _batches(indices: Sequence[int], size: int) -> list[Sequence[int]]:
+    return [indices[start : start + size] for start in range(0, len(indices), size)]
 
 
 def find_feedback(denoiser: Any, feedback: SoftMask | str | None) -> SoftMask | None:
-    """Return the feedback that a name stands for; an operator keeps the trained candidates and confidence, if any."""
+    """Return the feedback of a name. An operator's name keeps the trained candidates and confidence, if any."""
     trained: SoftMask | None = getattr(denoiser, "feedback", None)
     if feedback == "trained":
         feedback = trained
     elif isinstance(feedback, str):
-        feedback = (
-            SoftMask(feedback)
-            if trained is None
-            else SoftMask(feedback, trained.top_k, trained.karcher_steps, trained.confidence)
-        )
+        settings = () if trained is None else (trained.top_k, trained.karcher_steps, trained.confidence)
+        feedback = SoftMask(feedback, *settings)
     if feedback is None or feedback.operator == "none":
         return None
     feedback.record.require()
@@ -214,19 +214,19 @@ def find_feedback(denoiser: Any, feedback: SoftMask | str | None) -> SoftMask | 
 
 
 def start_tokens(denoiser: Denoiser, prompt: Prompt | Sequence[Prompt] | None, length: int | None, num: int) -> Tensor:
-    """Return (num, L): the prompt of each sample, followed by masks up to the length."""
-    prompts, is_shared = _listed(prompt)
+    """Return the prompt of each sample, followed by masks up to the length, as (num, L)."""
+    prompts, is_shared = _as_list(prompt)
     if not is_shared and len(prompts) != num:
         raise ArcmaskError(f"there are {len(prompts)} prompts for {num} samples")
     ids = [prompt_ids(denoiser, one) for one in prompts]
     if length is None:
-        # A prompt with holes has its own length; one without is continued.
+        # A prompt with holes sets the length. A prompt without holes is continued to the model's length.
         lengths = {len(row) if denoiser.mask_id in row else denoiser.max_length for row in ids}
         if len(lengths) > 1:
             raise ArcmaskError(f"the prompts have different lengths ({sorted(lengths, key=str)}); give one length")
         (length,) = lengths or {denoiser.max_length}
     if length is None:
-        raise ArcmaskError("the model has no length of its own; give one")
+        raise ArcmaskError("the model has no maximum length; give a length")
     if length < 1:
         raise ArcmaskError(f"the length is {length}, but must be 1 or more")
     if denoiser.max_length is not None and length > denoiser.max_length:
@@ -238,8 +238,8 @@ def start_tokens(denoiser: Denoiser, prompt: Prompt | Sequence[Prompt] | None, l
     return torch.tensor(rows * num if is_shared else rows, dtype=torch.long).reshape(num, length)
 
 
-def _listed(prompt: Any) -> tuple[list[Any], bool]:
-    """Return the prompts as a list, and whether it is one prompt for all samples."""
+def _as_list(prompt: Any) -> tuple[list[Any], bool]:
+    """Return the prompts as a list, and whether one prompt is shared by all samples."""
     if prompt is None or isinstance(prompt, str):
         return [prompt], True
     prompts = prompt.tolist() if hasattr(prompt, "tolist") else list(prompt)
@@ -248,7 +248,7 @@ def _listed(prompt: Any) -> tuple[list[Any], bool]:
 
 
 def prompt_ids(denoiser: Any, prompt: Prompt | None) -> list[int]:
-    """Return the ids of a prompt, with the mask's id for each hole."""
+    """Return the ids of a prompt; holes have the mask's id."""
     if prompt is None:
         return []
     ids = _encode(denoiser, prompt) if isinstance(prompt, str) else [int(token) for token in prompt]

@@ -1,9 +1,9 @@
-"""The sampler's loop: reveal, predict what is needed, feed back, until nothing is masked.
+"""The sampling loop: run the denoiser, reveal positions, feed predictions back, until nothing is masked.
 
-Knows a denoiser, a step rule and feedback. It asks the denoiser only for what a step uses: which positions are revealed
-is drawn first, so that only their rows need logits, unless the next step is fed back. A sequence of which nothing is
-needed is not run, and one whose tokens have not changed since its last plain pass keeps the hidden states of that pass;
-both are exact. Nothing of size (B, L, V) exists, and between steps K candidates a position are kept.
+The loop computes only what a step needs. It draws the positions to reveal first, so only their rows need logits, unless
+the next step uses feedback. It skips a sequence that needs no logits. It reuses the hidden states of a sequence whose
+tokens have not changed since a pass without feedback. None of this changes the samples. No (B, L, V) tensor is built,
+and K candidates per position are kept between steps.
 
 Shapes: B sequences, L positions, V vocabulary, H hidden width, M rows, K candidates.
 """
@@ -22,39 +22,57 @@ from arcmask.model import Denoiser
 from arcmask.sampling.draws import Draws
 from arcmask.sampling.filters import Filter
 from arcmask.sampling.rules import Rule, StepState, Timetable
-from arcmask.sampling.trace import Trace, TraceStep, held_share, measure, nothing_fed
+from arcmask.sampling.trace import Trace, TraceStep, empty_measures, measure, probability_of
 
-# Logits that exist at a time.
-_CHUNK = 1 << 24
-# Candidates that a trace shows when there is no feedback to say how many.
-_SHOWN = 3
+_CHUNK = 1 << 24  # number of logits that exist at a time
+_SHOWN = 3  # candidates in a trace without feedback
 
 
 class _Batch:
-    """Sequences under way: their tokens, what is known of them, and what it has cost."""
+    """The state of a batch between steps."""
 
     def __init__(self, tokens: Tensor, mask_id: int, k: int) -> None:
         self.tokens = tokens.clone()  # (B, L)
         self.free = tokens == mask_id  # (B, L)
         self.calls = torch.zeros(len(tokens), dtype=torch.long)
-        self.hidden: Tensor | None = None  # (B, L, H) of each sequence's last pass
-        self.current = torch.zeros(len(tokens), dtype=torch.bool)  # that pass was plain and saw these very tokens
-        # Candidates of the step before, at the positions where `predicted` says so.
-        self.predicted = torch.zeros_like(self.free)
+        self.hidden: Tensor | None = None  # (B, L, H), of the last pass of each sequence
+        # (B,), whether that pass had the present tokens and no feedback
+        self.is_current = torch.zeros(len(tokens), dtype=torch.bool)
+        # Candidates of the step before, at the positions that `has_candidates` marks.
+        self.has_candidates = torch.zeros_like(self.free)
         self.ids = torch.zeros(*tokens.shape, k, dtype=torch.long)
         self.probs = torch.zeros(*tokens.shape, k, dtype=torch.float64)
         self.entropy = torch.zeros(tokens.shape, dtype=torch.float64)
-        # For a trace: the share of a prediction that its candidates have, and the feedback in the last pass.
+        # Only for a trace: the total probability of the candidates, and measures of the feedback in the last pass.
         self.share = torch.zeros(tokens.shape, dtype=torch.float64)
-        self.fed = nothing_fed(*tokens.shape)
+        self.measures = empty_measures(*tokens.shape)
 
     def candidates(self, positions: Tensor) -> Candidates:
+        """Return the stored candidates at marked positions (B, L)."""
         return Candidates(ids=self.ids[positions], probs=self.probs[positions], entropy=self.entropy[positions])
+
+    def trace_step(self, time: Tensor, called: Tensor) -> TraceStep:
+        """Return a copy of the state for a trace."""
+        names = ("tokens", "measures", "ids", "probs", "share", "entropy")
+        return TraceStep(time=time.clone(), called=called, **{name: getattr(self, name).clone() for name in names})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sampler:
-    """What all batches of a run have in common. The band is the closed interval of times that are fed back."""
+    """A denoiser, a step rule, feedback and a filter. `band` is the closed interval of times that use feedback.
+
+    `arcmask.sample` builds one. Use it directly to choose the band or to supply the draws.
+
+    >>> import torch
+    >>> import arcmask
+    >>> from arcmask.sampling import RULES, Filter, Sampler
+    >>> from arcmask.sampling.draws import Draws
+    >>> model = arcmask.load("sotu-tiny")
+    >>> sampler = Sampler(denoiser=model, rule=RULES["ancestral"](), steps=4, feedback=None, filter=Filter())
+    >>> tokens, calls = sampler.run(torch.full((2, 16), model.mask_id), Draws(seed=0, indices=[0, 1]))
+    >>> tokens.shape, calls.shape
+    (torch.Size([2, 16]), torch.Size([2]))
+    """
 
     denoiser: Denoiser
     rule: Rule
@@ -65,19 +83,15 @@ class Sampler:
 
     @torch.no_grad()
     def run(self, tokens: Tensor, draws: Draws, trace: Trace | None = None) -> tuple[Tensor, Tensor]:
-        """(B, L) with masks -> the same without, and the denoiser calls (B,) that each sequence took."""
-        # Dropout would make a sample depend on more than its seed.
-        with _evaluating(self.denoiser):
-            return self._run(tokens, draws, trace)
-
-    def _run(self, tokens: Tensor, draws: Draws, trace: Trace | None) -> tuple[Tensor, Tensor]:
+        """Fill the masks in tokens (B, L). Return the tokens (B, L) and the denoiser calls of each sequence (B,)."""
         k = _SHOWN if self.feedback is None else self.feedback.top_k
         batch = _Batch(tokens, self.denoiser.mask_id, min(k, self.denoiser.table.shape[0]))
         timetable = self.rule.timetable(self.steps, batch.free, draws)
-        for step in range(self.steps):
-            self._step(batch, step, timetable, draws.uniform(3, tokens.shape[1]), trace)
-        masked = batch.tokens == self.denoiser.mask_id
-        self._remove_noise(batch, masked)
+        with _evaluation_mode(self.denoiser):  # with dropout a sample would not depend on its seed alone
+            for step in range(self.steps):
+                self._step(batch, step, timetable, draws.uniform(3, tokens.shape[1]), trace)
+            masked = batch.tokens == self.denoiser.mask_id
+            self._fill(batch, masked)
         if trace is not None:
             trace.tokens, trace.filled = batch.tokens, masked
         return batch.tokens, batch.calls
@@ -93,10 +107,10 @@ class Sampler:
             reveal_uniform=uniform[:, 0],
             remask_uniform=uniform[:, 2],
         )
-        fed = self._in_band(state.time) & batch.predicted.any(1)
-        # Rows whose candidates the next step feeds back; the last step is followed by a plain pass.
-        ahead = self._in_band(state.next_time) & (step + 1 < self.steps)
-        kept = masked & (ahead.unsqueeze(1) if trace is None else True)
+        uses_feedback = self._in_band(state.time) & batch.has_candidates.any(1)
+        # The next step feeds these candidates back. The last step is followed by a pass without feedback.
+        feeds_next = self._in_band(state.next_time) & (step + 1 < self.steps)
+        kept = masked & (feeds_next.unsqueeze(1) if trace is None else True)
         if self.rule.needs_certainty:
             assert state.count is not None
             drawn = masked & (state.count > 0).unsqueeze(1)
@@ -105,100 +119,90 @@ class Sampler:
             drawn = change.reveal
             kept = kept & ~drawn if trace is None else kept
         calls = batch.calls.clone()
-        self._pass(batch, (drawn | kept).any(1), fed, traced=trace is not None)
+        self._pass(batch, (drawn | kept).any(1), uses_feedback, traced=trace is not None)
         tokens, certainty = self._predict(batch, drawn, kept, uniform[:, 1], traced=trace is not None)
         if self.rule.needs_certainty:
             change = self.rule.choose(replace(state, certainty=certainty))
         if trace is not None:
-            trace.steps.append(_record(batch, state, batch.calls > calls))
+            trace.steps.append(batch.trace_step(state.time, batch.calls > calls))
         batch.tokens = torch.where(change.reveal, tokens, batch.tokens)
-        batch.predicted = kept & ~change.reveal
+        batch.has_candidates = kept & ~change.reveal
         changed = change.reveal.any(1)
         if change.remask is not None:
             batch.tokens = batch.tokens.masked_fill(change.remask, self.denoiser.mask_id)
             changed = changed | change.remask.any(1)
-        batch.current = batch.current & ~changed
+        batch.is_current = batch.is_current & ~changed
 
     def _in_band(self, time: Tensor) -> Tensor:
         low, high = self.band
         return (time >= low) & (time <= high) & (self.feedback is not None)
 
-    def _pass(self, batch: _Batch, wanted: Tensor, fed: Tensor, *, traced: bool) -> None:
-        """Bring the hidden states of the wanted sequences up to date, with feedback for those that are fed."""
-        run = wanted & (fed | ~batch.current)
+    def _pass(self, batch: _Batch, needed: Tensor, uses_feedback: Tensor, *, traced: bool) -> None:
+        """Update the hidden states of the needed sequences (B,), with feedback where `uses_feedback` (B,) is set."""
+        run = needed & (uses_feedback | ~batch.is_current)
         if not bool(run.any()):
             return
-        tokens, table = batch.tokens[run], self.denoiser.table
-        on_device = tokens.to(table.device)
-        positions = batch.predicted[run] & fed[run].unsqueeze(1) & (tokens == self.denoiser.mask_id)
-        batch.fed[run] = nothing_fed()
+        mask_id, table = self.denoiser.mask_id, self.denoiser.table
+        tokens = batch.tokens[run].to(table.device)
+        positions = batch.has_candidates & (uses_feedback & run).unsqueeze(1) & (batch.tokens == mask_id)
+        batch.measures[run] = empty_measures()
         if self.feedback is not None and bool(positions.any()):
-            chosen = torch.zeros_like(batch.free)
-            chosen[run] = positions
-            wide = torch.promote_types(table.dtype, torch.float32)
-            candidates = batch.candidates(chosen).to(table.device, wide)
-            feedback = self.feedback.blend(
-                on_device, candidates, table, self.denoiser.mask_id, positions.to(table.device)
-            )
+            dtype = torch.promote_types(table.dtype, torch.float32)
+            candidates = batch.candidates(positions).to(table.device, dtype)
+            in_run = positions[run].to(table.device)
+            feedback = self.feedback.blend(tokens, candidates, table, mask_id, in_run, angle=traced)
             embeddings = feedback.embeddings
             if traced:
-                batch.fed[chosen] = measure(feedback, positions.to(table.device))
+                batch.measures[positions] = measure(feedback, in_run)
         else:
-            embeddings = embedding(on_device, table)
+            embeddings = embedding(tokens, table)
         hidden = self.denoiser.hidden(embeddings)
         if batch.hidden is None:
             batch.hidden = hidden.new_zeros(len(batch.tokens), *hidden.shape[1:])
         batch.hidden[run.to(hidden.device)] = hidden
         batch.calls[run] += 1
-        batch.current = torch.where(run, ~fed, batch.current)
+        batch.is_current = torch.where(run, ~uses_feedback, batch.is_current)
 
     def _predict(
         self, batch: _Batch, drawn: Tensor, kept: Tensor, uniform: Tensor, *, traced: bool
     ) -> tuple[Tensor, Tensor]:
-        """Tokens (B, L) and their certainty where `drawn`; candidates, into the batch, where `kept`."""
+        """Draw tokens (B, L) and their certainty (B, L) where `drawn` is set; store candidates where `kept` is set."""
         tokens, certainty = torch.zeros_like(batch.tokens), torch.zeros(batch.tokens.shape, dtype=torch.float64)
-        for rows, logits in self._logits(batch, drawn | kept):
-            at = (rows[:, 0], rows[:, 1])
-            wanted = kept[at]
-            if bool(wanted.any()):
-                found = top_candidates(
-                    logits, batch.ids.shape[2], rows=_places(wanted, logits), exclude=self.denoiser.mask_id
-                )
-                keep = (rows[wanted, 0], rows[wanted, 1])
-                batch.ids[keep], batch.probs[keep] = found.ids.cpu(), found.probs.double().cpu()
-                batch.entropy[keep] = found.entropy.double().cpu()
+        mask_id = self.denoiser.mask_id
+        for positions, logits in self._logits(batch, drawn | kept):
+            at, rows = _select(kept, positions, logits.device)
+            if len(rows):
+                candidates = top_candidates(logits, batch.ids.shape[2], rows=rows, exclude=mask_id)
+                batch.ids[at], batch.probs[at] = candidates.ids.cpu(), candidates.probs.double().cpu()
+                batch.entropy[at] = candidates.entropy.double().cpu()
                 if traced:
-                    batch.share[keep] = held_share(logits[_places(wanted, logits)], found.ids, self.denoiser.mask_id)
-            wanted = drawn[at]
-            if bool(wanted.any()):
-                draw = (rows[wanted, 0], rows[wanted, 1])
-                picked, share = self.filter.draw(
-                    logits, uniform[draw], rows=_places(wanted, logits), exclude=self.denoiser.mask_id
-                )
-                tokens[draw], certainty[draw] = picked.cpu(), share.cpu()
+                    batch.share[at] = probability_of(candidates.ids, logits[rows], exclude=mask_id)
+            at, rows = _select(drawn, positions, logits.device)
+            if len(rows):
+                chosen, probability = self.filter.draw(logits, uniform[at], rows=rows, exclude=mask_id)
+                tokens[at], certainty[at] = chosen.cpu(), probability.cpu()
         return tokens, certainty
 
     def _logits(self, batch: _Batch, positions: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """The (sequence, position) of so many rows at a time (M, 2), and their logits (M, V)."""
-        rows = positions.nonzero()
+        """Yield (sequence, position) pairs (M, 2) of marked positions (B, L) and their logits (M, V), in chunks."""
         height = max(1, _CHUNK // self.denoiser.table.shape[0])
-        for part in rows.split(height):
+        for part in positions.nonzero().split(height):
             if len(part):
                 assert batch.hidden is not None
-                place = part.to(batch.hidden.device)
-                yield part, self.denoiser.logits(batch.hidden[place[:, 0], place[:, 1]])
+                sequence, position = part.to(batch.hidden.device).unbind(1)
+                yield part, self.denoiser.logits(batch.hidden[sequence, position])
 
-    def _remove_noise(self, batch: _Batch, masked: Tensor) -> None:
-        """What is still masked after the last step is filled in greedily, by a plain pass."""
-        self._pass(batch, masked.any(1), torch.zeros_like(batch.current), traced=False)
-        for rows, logits in self._logits(batch, masked):
+    def _fill(self, batch: _Batch, masked: Tensor) -> None:
+        """Fill the positions that no step revealed with the most probable tokens, by a pass without feedback."""
+        self._pass(batch, masked.any(1), torch.zeros_like(batch.is_current), traced=False)
+        for positions, logits in self._logits(batch, masked):
             logits[:, self.denoiser.mask_id] = -torch.inf
-            batch.tokens[rows[:, 0], rows[:, 1]] = logits.argmax(-1).cpu()
+            batch.tokens[positions[:, 0], positions[:, 1]] = logits.argmax(-1).cpu()
 
 
 @contextmanager
-def _evaluating(denoiser: Denoiser) -> Iterator[None]:
-    """Modules in evaluation mode, and afterwards in the mode they were in."""
+def _evaluation_mode(denoiser: Denoiser) -> Iterator[None]:
+    """Put the modules of a denoiser into evaluation mode, and restore their modes afterwards."""
     training = [module for module in denoiser.modules() if module.training] if isinstance(denoiser, nn.Module) else []
     for module in training:
         module.training = False
@@ -209,18 +213,8 @@ def _evaluating(denoiser: Denoiser) -> Iterator[None]:
             module.training = True
 
 
-def _places(wanted: Tensor, logits: Tensor) -> Tensor:
-    return wanted.nonzero().squeeze(1).to(logits.device)
-
-
-def _record(batch: _Batch, state: StepState, called: Tensor) -> TraceStep:
-    return TraceStep(
-        time=state.time.clone(),
-        tokens=batch.tokens.clone(),
-        fed=batch.fed.clone(),
-        ids=batch.ids.clone(),
-        probs=batch.probs.clone(),
-        share=batch.share.clone(),
-        entropy=batch.entropy.clone(),
-        called=called,
-    )
+def _select(marked: Tensor, positions: Tensor, device: torch.device) -> tuple[tuple[Tensor, Tensor], Tensor]:
+    """Return those of the positions (M, 2) that are marked in (B, L): as an index of (B, L) tensors, and as rows."""
+    rows = marked[positions[:, 0], positions[:, 1]].nonzero().squeeze(1)
+    sequence, position = positions[rows].unbind(1)
+    return (sequence, position), rows.to(device)

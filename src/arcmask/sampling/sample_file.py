@@ -1,7 +1,7 @@
-"""A file of samples that grows one line at a time, over any number of starts and processes.
+"""A .jsonl file of samples that several processes can append to, and that an interrupted command can continue.
 
-Lines are appended whole, under a lock. A line that a killed process left unfinished is cut off, and samples that the
-file already has are not drawn again.
+Lines are written under a lock. A line that a killed process left unfinished is removed. Samples that the file has are
+not drawn again.
 """
 
 import errno
@@ -15,7 +15,7 @@ from arcmask.run_folder import LOCK, locked
 
 
 class SampleFile:
-    """A .jsonl file of samples with one set of settings. Other processes may write to it as well."""
+    """A .jsonl file of samples that share their settings. Other processes may write to it too."""
 
     def __init__(self, path: Path, settings: dict[str, Any]) -> None:
         self.path, self.settings = path, settings
@@ -26,7 +26,7 @@ class SampleFile:
             self._update([])
 
     def append(self, records: list[dict[str, Any]]) -> None:
-        """Write the records whose index the file does not have yet."""
+        """Append the records whose index is not in the file."""
         try:
             self._update(records)
         except OSError as error:
@@ -45,7 +45,7 @@ class SampleFile:
                 os.close(handle)
 
     def _read_new_lines(self, handle: int) -> None:
-        """Read the lines that are new. Cut off an unfinished one; refuse lines with other settings."""
+        """Read the new lines, remove an unfinished one, and raise for lines with other settings."""
         content = os.pread(handle, os.fstat(handle).st_size - self._bytes_read, self._bytes_read)
         end = content.rfind(b"\n") + 1
         if end < len(content):
@@ -56,7 +56,7 @@ class SampleFile:
         self._bytes_read += end
 
     def _check(self, line: bytes) -> int:
-        """Return the index of a line's sample, which must have this file's settings."""
+        """Return the index of the sample in a line; raise if it has other settings."""
         try:
             record = json.loads(line)
             index = int(record["index"])

@@ -1,25 +1,25 @@
-"""One sample by several arms from the same seed, with traces: the data of the explorer."""
+"""Draw one sample with each of several operators from the same seed, and record traces for the explorer."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from arcmask.data.pieces import token_bytes
+from arcmask.data.tokenizers import token_bytes
 from arcmask.errors import ArcmaskError
 from arcmask.feedback import Operator, find_operator
 from arcmask.model import Denoiser
 from arcmask.progress import Progress
-from arcmask.sampling.generate import Samples, check_settings, in_batches, make_sampler, prompt_ids, start_tokens
+from arcmask.sampling.generate import Samples, check_settings, draw_batch, make_sampler, prompt_ids, start_tokens
 from arcmask.sampling.loop import Sampler
 from arcmask.settings.explore import ExploreConfig
 from arcmask.settings.sample import SampleConfig
 
-_LENGTH = 128  # default number of positions; more do not fit on a screen side by side
+_LENGTH = 128  # default number of positions; more do not fit side by side on a screen
 
 
 @dataclass(frozen=True)
 class ArmTrace:
-    """What one arm did. `trace` is `Trace.to_json`; `confidence` describes how the weights were computed."""
+    """The sample of one arm. `trace` is from `Trace.to_json`; `confidence` lists the confidence settings."""
 
     operator: Operator
     text: str
@@ -30,12 +30,12 @@ class ArmTrace:
 
 @dataclass(frozen=True)
 class ArmTraces:
-    """All arms, and what they share: the bytes of every token that occurs, the mask's id, the band, steps, length."""
+    """The samples of all arms, and the values that they share."""
 
     arms: list[ArmTrace]
-    pieces: dict[int, bytes]
+    pieces: dict[int, bytes]  # the bytes of every token that occurs
     mask_id: int
-    band: tuple[float, float]
+    band: tuple[float, float]  # times with feedback
     steps: int
     length: int
 
@@ -53,7 +53,7 @@ def trace_arms(config: ExploreConfig, load: Callable[[str], Denoiser]) -> ArmTra
     with Progress("sampling", unit="arms", total=len(config.feedback)) as progress:
         for name in config.feedback:
             sampler = make_sampler(denoiser, settings, starts.shape[1], name)
-            (samples,) = in_batches(sampler, starts, [0], settings, trace=True)
+            samples = draw_batch(sampler, starts, [0], settings, trace=True)
             arms.append(_arm_trace(find_operator(name), sampler, samples))
             progress.advance(1)
     return ArmTraces(
@@ -78,22 +78,17 @@ def _arm_trace(operator: Operator, sampler: Sampler, samples: Samples) -> ArmTra
     )
 
 
-def _length(config: SampleConfig, denoiser: Denoiser) -> int:
-    """Return the length of a prompt with holes; else 128, or twice the prompt if that is more, up to the model's."""
-    if config.length is not None:
-        return config.length
+def _length(config: SampleConfig, denoiser: Denoiser) -> int | None:
+    """Return the length of a page: by default 128 or twice the prompt, at most the model's; None for that of holes."""
     ids = prompt_ids(denoiser, config.prompt)
-    maximum = denoiser.max_length
-    if maximum is not None and len(ids) > maximum:
-        raise ArcmaskError(f"the prompt has {len(ids)} tokens, but the model takes at most {maximum} positions")
-    if denoiser.mask_id in ids:
-        return len(ids)
+    if config.length is not None or denoiser.mask_id in ids:
+        return config.length
     length = max(_LENGTH, 2 * len(ids))
-    return length if maximum is None else min(length, maximum)
+    return length if denoiser.max_length is None else min(length, denoiser.max_length)
 
 
 def _tokens(arms: Sequence[ArmTrace]) -> set[int]:
-    """Collect every id that an arm was given, predicted or wrote."""
+    """Collect every id in the prompts, predictions and samples."""
     ids: set[int] = set()
     for arm in arms:
         ids.update(arm.trace["start"], arm.trace["tokens"])

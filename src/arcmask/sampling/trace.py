@@ -1,11 +1,12 @@
-"""What happened in a run, step by step: what each masked position was predicted, was given, and became.
+"""The trace of a run: for each step, the prediction and the feedback at every masked position, and the tokens.
 
-Only numbers are kept, and they are rounded when written: a trace of 64 steps and 128 positions is far below a megabyte.
+A trace holds numbers only. They are rounded when written: 64 steps of 128 positions take less than a megabyte.
 
-Shapes: B sequences, L positions, M positions that are fed back, K candidates.
+Shapes: B sequences, L positions, M positions with feedback, K candidates.
 """
 
 import json
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,49 +16,50 @@ from torch import Tensor
 from arcmask import sphere
 from arcmask.feedback.soft_mask import Feedback
 
-# What is measured of a position that is fed back, in the order of the last dimension of `TraceStep.fed`.
+# The measures of a position with feedback, in the order of the last dimension of `TraceStep.measures`.
 MEASURES = ("weight", "angle", "euclidean_angle", "euclidean_norm", "turned", "norm")
 
 
 @dataclass(frozen=True)
 class TraceStep:
-    """One step. Rows of unmasked positions mean nothing."""
+    """One step. Only the values of masked positions are meaningful."""
 
     time: Tensor  # (B,)
-    tokens: Tensor  # (B, L) before the step
-    fed: Tensor  # (B, L, 6), the `MEASURES` of the feedback in its input; weight 0 and NaN where there was none
-    ids: Tensor  # (B, L, K) predicted in the step
+    tokens: Tensor  # (B, L), before the step
+    measures: Tensor  # (B, L, 6), the `MEASURES` of the feedback in the step's input; without feedback 0, then NaN
+    ids: Tensor  # (B, L, K), candidates of the step's prediction
     probs: Tensor  # (B, L, K), which sum to one
-    share: Tensor  # (B, L), the part of the whole prediction that these K have
+    share: Tensor  # (B, L), the total probability of the candidates
     entropy: Tensor  # (B, L)
-    called: Tensor  # (B,) whether the denoiser was run
+    called: Tensor  # (B,), whether the denoiser was run
 
     @property
     def weight(self) -> Tensor:
-        """(B, L) of the feedback in the step's input; 0 where there was none."""
-        return self.fed[..., 0]
-
-    @property
-    def angle(self) -> Tensor:
-        """(B, L) radians between mask and Fréchet mean of what was fed back; NaN where nothing was."""
-        return self.fed[..., 1]
+        """The feedback weights (B, L) in the step's input; 0 without feedback."""
+        return self.measures[..., 0]
 
 
 @dataclass
 class Trace:
-    """All steps of a batch, and its result."""
+    """All steps of a batch, and its result.
+
+    >>> import arcmask
+    >>> samples = arcmask.sample(arcmask.load("sotu-tiny"), length=16, steps=4, trace=True)
+    >>> len(samples.traces[0].steps), samples.traces[0].steps[0].entropy.shape
+    (4, torch.Size([1, 16]))
+    """
 
     mask_id: int
     steps: list[TraceStep] = field(default_factory=list)
-    tokens: Tensor | None = None  # (B, L) at the end
-    filled: Tensor | None = None  # (B, L) what no step had revealed and the last, greedy pass filled in
+    tokens: Tensor | None = None  # (B, L), at the end
+    filled: Tensor | None = None  # (B, L), positions that no step revealed and the last pass filled
 
     def to_json(self, sequence: int = 0) -> dict[str, Any]:
-        """One sequence as plain data, rounded.
+        """Return one sequence as plain data, rounded.
 
-        A masked position of a step is [position, weight, angle, entropy, ids, probs, share, blend]. The blend is None
-        where nothing was fed back, and otherwise [euclidean_angle, euclidean_norm, turned, norm]: of the candidates'
-        Euclidean mean, then of the embedding that was fed back. Norms are in units of the mask's.
+        A masked position of a step is [position, weight, angle, entropy, ids, probs, share, blend]. Without feedback
+        the blend is None. With feedback it is [euclidean_angle, euclidean_norm, turned, norm]: the angle and norm of
+        the candidates' Euclidean mean, then of the blended embedding. Norms are relative to the mask's norm.
         """
         assert self.tokens is not None
         assert self.filled is not None
@@ -67,23 +69,27 @@ class Trace:
             "tokens": self.tokens[sequence].tolist(),
             "start": self.steps[0].tokens[sequence].tolist(),
             "filled": self.filled[sequence].nonzero().flatten().tolist(),
-            "steps": [self._step(step, sequence, then) for step, then in zip(self.steps, after, strict=True)],
+            "steps": [self._step(step, sequence, tokens) for step, tokens in zip(self.steps, after, strict=True)],
         }
+
+    def dumps(self, sequence: int = 0) -> str:
+        """Return `to_json` as compact text."""
+        return json.dumps(self.to_json(sequence), separators=(",", ":"))
 
     def _step(self, step: TraceStep, sequence: int, after: Tensor) -> dict[str, Any]:
         masked = step.tokens[sequence] == self.mask_id
         positions = masked.nonzero().flatten()
         revealed = (masked & (after != self.mask_id)).nonzero().flatten()
-        fed = step.fed[sequence, positions]
+        measures = step.measures[sequence, positions]
         columns = (
             positions.tolist(),
-            _rounded(fed[:, 0], 4),
-            [None if angle != angle else angle for angle in _rounded(fed[:, 1], 4)],
+            _rounded(measures[:, 0], 4),
+            [None if math.isnan(angle) else angle for angle in _rounded(measures[:, 1], 4)],
             _rounded(step.entropy[sequence, positions], 3),
             step.ids[sequence, positions].tolist(),
             [_rounded(row, 3) for row in step.probs[sequence, positions]],
             _rounded(step.share[sequence, positions], 3),
-            [None if bool(row.isnan().any()) else _rounded(row, 4) for row in fed[:, 2:]],
+            [None if bool(row.isnan().any()) else _rounded(row, 4) for row in measures[:, 2:]],
         )
         return {
             "time": round(step.time[sequence].item(), 5),
@@ -92,20 +98,16 @@ class Trace:
             "masked": [list(row) for row in zip(*columns, strict=True)],
         }
 
-    def dumps(self, sequence: int = 0) -> str:
-        """The same as text, without a space too many."""
-        return json.dumps(self.to_json(sequence), separators=(",", ":"))
 
-
-def nothing_fed(*shape: int) -> Tensor:
-    """(*shape, 6): the measures of positions that get the bare mask embedding."""
-    fed = torch.full((*shape, len(MEASURES)), torch.nan, dtype=torch.float64)
-    fed[..., 0] = 0.0
-    return fed
+def empty_measures(*shape: int) -> Tensor:
+    """Return the measures (*shape, 6) of positions without feedback: weight 0, and NaN for the others."""
+    measures = torch.full((*shape, len(MEASURES)), torch.nan, dtype=torch.float64)
+    measures[..., 0] = 0.0
+    return measures
 
 
 def measure(feedback: Feedback, positions: Tensor) -> Tensor:
-    """(M, 6): the measures of the feedback at its positions (B, L)."""
+    """Return the measures (M, 6) of the feedback at its positions (B, L)."""
     blend = feedback.embeddings[positions].double()
     mask = feedback.mask.double()
     mean = sphere.combine(feedback.probs.double(), feedback.candidates.double())
@@ -121,8 +123,8 @@ def measure(feedback: Feedback, positions: Tensor) -> Tensor:
     return torch.stack([column.double() for column in columns], dim=-1).cpu()
 
 
-def held_share(logits: Tensor, ids: Tensor, exclude: int) -> Tensor:
-    """(M, V), (M, K) -> (M,): the part of each prediction that some ids have, where one id has none."""
+def probability_of(ids: Tensor, logits: Tensor, exclude: int) -> Tensor:
+    """Return the total probability (M,) of ids (M, K) under logits (M, V), where `exclude` has probability 0."""
     wide = logits.double()
     wide[:, exclude] = -torch.inf
     return torch.exp(wide.gather(1, ids).logsumexp(-1) - wide.logsumexp(-1)).cpu()

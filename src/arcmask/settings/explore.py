@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, fields
 from arcmask.errors import ArcmaskError
 from arcmask.settings.sample import SampleConfig
 
-_SHOWN = ("prompt", "steps", "seed")  # what the page's command says even where it is the default
+_SHOWN = ("prompt", "steps", "seed")  # settings that the page's command shows even at their defaults
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExploreConfig:
-    """Which sample to watch, and where to write the page.
+    """The sample to show, and the page to write.
 
     Args:
         feedback: The arms to show side by side, from the same seed: operator names, FILE.py:FUNCTION, or none.
@@ -33,7 +33,7 @@ class ExploreConfig:
             raise ArcmaskError(f"the arm {repeated[0]!r} is given twice; an arm can be shown once")
 
     def command(self) -> str:
-        """Return the command line that writes the same page: the main settings, and all that are not the default."""
+        """Return the command line that writes the same page: the main settings, and those that are not the default."""
         words = ["arcmask", "explore", self.sample.checkpoint]
         for setting in fields(SampleConfig):
             value = getattr(self.sample, setting.name)
@@ -48,5 +48,5 @@ class ExploreConfig:
 
 
 def _option(name: str, *values: str) -> list[str]:
-    """Return an option's words; a value that starts with a dash must not be read as another option."""
+    """Return the words of an option; a value that starts with a dash is joined to it by an equals sign."""
     return [f"--{name}={values[0]}"] if values[0].startswith("-") else [f"--{name}", *values]

@@ -9,7 +9,7 @@ from arcmask.settings import PRECISIONS, Precision
 
 @dataclass(frozen=True, kw_only=True)
 class SampleConfig:
-    """What to sample, from which checkpoint, and how.
+    """The settings of samples from a checkpoint.
 
     Args:
         checkpoint: A folder, a run, a Lightning .ckpt or a hub id.
@@ -29,6 +29,10 @@ class SampleConfig:
         batch_size: Samples per batch. It changes speed and memory, not the samples.
         precision: auto, float32 or bfloat16.
         out: The .jsonl file to write. Without it, the texts are printed.
+
+    >>> from arcmask.sampling import SampleConfig
+    >>> SampleConfig(checkpoint="sotu-tiny", budget="1/16").steps_for(length=1024)
+    64
     """
 
     checkpoint: str
