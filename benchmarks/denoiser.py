@@ -1,4 +1,4 @@
-"""The denoiser at the released size against the bare matrix products that it cannot do without."""
+"""Time the denoiser at the released size against its matrix products alone."""
 
 import torch
 
@@ -10,7 +10,7 @@ LENGTH, VOCABULARY = 1024, 50258
 
 
 def products(model: MDLM, rows: int) -> Work:
-    """Every matrix product of one pass, with logits for so many rows, and nothing else."""
+    """Return the matrix products of one pass, with logits for that many rows, and nothing else."""
     width, blocks = model.config.hidden_dim, model.config.n_blocks
     heads, head_dim = model.config.n_heads, model.config.hidden_dim // model.config.n_heads
     x, wide = torch.randn(LENGTH, width), torch.randn(LENGTH, 4 * width)
@@ -37,7 +37,7 @@ def products(model: MDLM, rows: int) -> Work:
 
 
 def passes(model: MDLM, rows: int) -> Work:
-    """Our pass: hidden states of all positions, logits of so many."""
+    """Return one pass: the hidden states of all positions, and the logits of that many rows."""
     embeddings = model.table[torch.randint(0, VOCABULARY, (1, LENGTH), generator=torch.Generator().manual_seed(0))]
 
     def work() -> torch.Tensor:
@@ -52,28 +52,20 @@ def run(repeats: int = 3) -> None:
     """Print the table."""
     print(f"denoiser: small, L = {LENGTH}, B = 1; {use_threads(2)}")
     model = MDLM.create("small", VOCABULARY)
-    model.eval()  # type: ignore[no-untyped-call]
+    model.train(False)
     kinds = {"hidden only": 0, "logits at 16 rows": 16, "logits at half the rows": LENGTH // 2, "all logits": LENGTH}
     precisions: list[Precision] = ["float32"]
     if has_fast_bfloat16("cpu"):
         precisions.append("bfloat16")
     else:
-        print("bfloat16 is left out: this processor has no bfloat16 products, and emulated ones take minutes")
+        print("bfloat16 is skipped: this processor emulates it, which takes minutes")
     rows: list[tuple[str, ...]] = []
     for precision in precisions:
         with autocast(precision, "cpu"):
             ours = fastest({name: passes(model, count) for name, count in kinds.items()}, repeats, warm_up=1)
             floor = fastest({name: products(model, count) for name, count in kinds.items()}, repeats, warm_up=1)
             memory = {name: peak_extra_bytes(passes(model, count)) for name, count in kinds.items()}
-        rows += [
-            (
-                name,
-                precision,
-                f"{ours[name]:.2f}",
-                f"{floor[name]:.2f}",
-                f"{ours[name] / floor[name]:.2f}",
-                f"{memory[name] / 1e6:.0f}",
-            )
-            for name in kinds
-        ]
+        for name in kinds:
+            seconds = f"{ours[name]:.2f}", f"{floor[name]:.2f}", f"{ours[name] / floor[name]:.2f}"
+            rows.append((name, precision, *seconds, f"{memory[name] / 1e6:.0f}"))
     print("\n" + table(rows, ("pass", "precision", "seconds", "bare products", "ratio", "peak extra MB")))

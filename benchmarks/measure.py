@@ -1,4 +1,4 @@
-"""Timing side by side, and peak extra memory, on a noisy machine: interleaved repeats, the minimum of each."""
+"""Measure run time and peak memory on a noisy machine: repeats are interleaved, and the minimum counts."""
 
 import ctypes
 import gc
@@ -13,23 +13,23 @@ Work = Callable[[], object]
 
 
 def fastest(works: Mapping[str, Work], repeats: int, warm_up: int = 2) -> dict[str, float]:
-    """Seconds of the fastest repeat of each, taken in turns so that a slow moment hits all alike."""
+    """Return the seconds of the fastest repeat of each; repeats alternate, so a slow moment affects all alike."""
     best = dict.fromkeys(works, float("inf"))
     for repeat in range(-warm_up, repeats):
         for name, work in works.items():
             start = time.perf_counter()
             work()
-            taken = time.perf_counter() - start
+            seconds = time.perf_counter() - start
             if repeat >= 0:
-                best[name] = min(best[name], taken)
+                best[name] = min(best[name], seconds)
     return best
 
 
 def peak_extra_bytes(work: Work) -> int:
-    """How far the process's resident memory rises above its level before the call (Linux; sampled while it runs)."""
+    """Return the rise of the process's resident memory during a call, in bytes (Linux only, sampled)."""
     work()
     gc.collect()
-    # Give freed heap pages back to the system, so that reused ones count again.
+    # Return freed heap pages to the system, so that reused pages count again.
     ctypes.CDLL(None).malloc_trim(0)
     before = _resident()
     peak, done = before, threading.Event()
@@ -56,13 +56,13 @@ def _resident() -> int:
 
 
 def use_threads(count: int) -> str:
-    """Fix the number of threads and say on what this runs."""
+    """Set the number of threads, and return a description of the platform."""
     torch.set_num_threads(count)
     return f"torch {torch.__version__}, {count} threads, {torch.backends.cpu.get_cpu_capability()}"
 
 
 def table(rows: list[tuple[str, ...]], header: tuple[str, ...]) -> str:
-    """Plain text columns; the first to the left, numbers to the right."""
+    """Return a table as plain text: the first column is left-aligned, the others are right-aligned."""
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
     lines = []
     for row in [header, tuple("-" * w for w in widths), *rows]:

@@ -1,4 +1,4 @@
-"""Operators and candidate extraction at the released model's sizes, against the plain implementation."""
+"""Time the operators and the candidate extraction at the released model's sizes, against plain implementations."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ Inputs = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 def inputs(m: int) -> Inputs:
-    """Mask, candidates, probabilities and weight, all wanting gradients."""
+    """Return mask, candidates, probabilities and weight, all with gradients."""
     draw = torch.Generator().manual_seed(0)
     probs = (2 * torch.randn(m, K, generator=draw)).softmax(-1).sort(descending=True).values
     mask, candidates = torch.randn(D, generator=draw), torch.randn(m, K, D, generator=draw)
@@ -25,7 +25,7 @@ def inputs(m: int) -> Inputs:
 
 
 def forward(operator: Function, tensors: Inputs) -> Work:
-    """The operator alone."""
+    """Return a call of the operator alone."""
 
     def work() -> Tensor:
         with torch.no_grad():
@@ -35,7 +35,7 @@ def forward(operator: Function, tensors: Inputs) -> Work:
 
 
 def forward_backward(operator: Function, tensors: Inputs) -> Work:
-    """The operator and the gradients of all its inputs."""
+    """Return a call of the operator and of the gradients of all its inputs."""
     gradient = torch.ones(tensors[1].shape[0], D)
 
     def work() -> object:

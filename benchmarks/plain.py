@@ -1,4 +1,4 @@
-"""The plain implementations that ours are timed against, as one would write them down from the paper."""
+"""Plain implementations, written directly from the paper, that the package is timed against."""
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ EPSILON = 1e-6
 
 
 def literal_spherical(mask: Tensor, candidates: Tensor, probs: Tensor, weight: Tensor, steps: int = 3) -> Tensor:
-    """Algorithms 1 and 2, batched over positions, with the Karcher flow in D dimensions and the paper's guards."""
+    """Run Algorithms 1 and 2 over a batch, with the Karcher flow in D dimensions and the paper's guards."""
     norm = mask.norm()
     unit_mask = mask / norm
     points = candidates / candidates.norm(dim=-1, keepdim=True)
@@ -31,7 +31,7 @@ def literal_spherical(mask: Tensor, candidates: Tensor, probs: Tensor, weight: T
 
 
 def plain_candidates(logits: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Softmax, log, sum and top-k over the whole (M, V)."""
+    """Return top-k ids, probabilities and entropy from softmax, log, sum and top-k over all of (M, V)."""
     probs = logits.softmax(-1)
     entropy = -(probs * probs.clamp_min(1e-12).log()).sum(-1)
     top = probs.topk(k)
@@ -39,13 +39,13 @@ def plain_candidates(logits: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 class PlainSampler:
-    """One denoising step as public implementations write it: everything for all positions and the whole vocabulary."""
+    """A denoising step as in public implementations: all positions, and the whole vocabulary."""
 
     def __init__(self, model: MDLM, operator: str | None, top_p: float) -> None:
         self.model, self.operator, self.top_p = model, operator, top_p
 
     def step(self, tokens: Tensor, time: float, after: float, before: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Tokens (B, L) and the log-probabilities (B, L, V) of the step before -> the same after this step."""
+        """Return tokens (B, L) and log-probabilities (B, L, V) after a step, from those of the step before."""
         embeddings = self.model.table[tokens]
         masked = tokens == self.model.mask_id
         if self.operator is not None and before is not None:
@@ -53,7 +53,7 @@ class PlainSampler:
         logits = self.model(inputs_embeds=embeddings).logits
         logits[..., self.model.mask_id] = -1e6
         log_probs = logits - logits.logsumexp(-1, keepdim=True)
-        # The carry-over: a token that is there is predicted with certainty.
+        # Carry-over: an unmasked token has probability 1.
         log_probs[~masked] = -1e6
         log_probs[~masked, tokens[~masked]] = 0.0
         probs = log_probs.exp()
