@@ -1,33 +1,20 @@
-"""Read and write Lightning `.ckpt` files of the MDLM, Duo and soft-masking family without running code in them.
+"""Lightning `.ckpt` files of the MDLM, Duo and soft-masking family: read what arcmask uses of them, and write them."""
 
-Such a file is a pickle. Beside tensors it holds omegaconf objects and other parts of the training program. Every global
-outside a short list of tensor parts is replaced by an inert stub that keeps its state as plain data and does nothing.
-"""
-
-import pickle
-import zipfile
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from arcmask.checkpoint.fitting import build_config, build_feedback, default_tokenizer, fit
+from arcmask.checkpoint.pickles import Inert, read_torch_file
 from arcmask.errors import ArcmaskError
 from arcmask.files import written_whole
 from arcmask.model import MDLM
 
-# What tensors are made of in torch's own format. torch resolves storage types itself.
-_TENSOR_PARTS = {
-    ("torch._utils", "_rebuild_tensor_v2"): torch._utils._rebuild_tensor_v2,
-    ("torch._utils", "_rebuild_parameter"): torch._utils._rebuild_parameter,
-    ("torch", "Size"): torch.Size,
-    ("collections", "OrderedDict"): OrderedDict,
-}
 _BUFFERS = ("rotary_emb.inv_freq",)
 # The family's names of the confidence scalars, and ours.
 _CONFIDENCE_KEYS = {
@@ -35,36 +22,8 @@ _CONFIDENCE_KEYS = {
     "tran_head.raw_centre_neg": "raw_centre",
     "tran_head.raw_steep": "raw_steepness",
 }
+_MAX_DEPTH, _MAX_SETTINGS = 100, 100_000
 _NEEDED = ("vocab_embed.embedding", "sigma_map.mlp.0.bias", "rotary_emb.inv_freq")
-
-
-class Inert:
-    """A stand-in for an object of any class outside the list; it keeps its state and runs nothing."""
-
-    state: Any = None  # on the class: pickle creates objects without calling __init__
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        pass
-
-    def __setstate__(self, state: Any) -> None:
-        self.state = state
-
-    def __call__(self, *_: Any, **__: Any) -> "Inert":
-        return self
-
-    def __setitem__(self, _: Any, __: Any) -> None:
-        """Ignore an item of a pickled mapping."""
-
-    def append(self, _: Any) -> None:
-        """Ignore an item of a pickled list."""
-
-    def extend(self, _: Any) -> None:
-        """Ignore items of a pickled list."""
-
-
-class _RestrictedUnpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        return _TENSOR_PARTS.get((module, name), Inert)
 
 
 @dataclass(frozen=True)
@@ -78,7 +37,7 @@ class LightningFile:
 
 def read_lightning(path: Path, *, ema: bool = True) -> LightningFile:
     """Read the weights and settings of a `.ckpt`: EMA weights, unless there are none or the raw ones are asked for."""
-    content = _unpickle(path)
+    content = read_torch_file(path)
     state = content.get("state_dict") if isinstance(content, Mapping) else None
     if not isinstance(state, Mapping):
         raise ArcmaskError(f"{path} has no state_dict, so it is not a Lightning checkpoint")
@@ -163,22 +122,6 @@ def write_lightning(model: MDLM, out: Path) -> None:
         torch.save(content, scratch / out.name)
 
 
-def _unpickle(path: Path) -> Any:
-    if not path.is_file():
-        raise ArcmaskError(f"there is no file {path}")
-    if not zipfile.is_zipfile(path):
-        raise ArcmaskError(f"{path} is not a complete checkpoint in torch's zip format")
-    with zipfile.ZipFile(path) as archive:
-        if any(name.rpartition("/")[2] == "constants.pkl" for name in archive.namelist()):
-            # torch.load would pass it to torch.jit.load, which runs the code in it.
-            raise ArcmaskError(f"{path} is a TorchScript program, not a checkpoint; it is not opened")
-    restricted = SimpleNamespace(Unpickler=_RestrictedUnpickler, __name__="restricted pickle")
-    try:
-        return torch.load(path, map_location="cpu", pickle_module=restricted, weights_only=False, mmap=True)
-    except Exception as error:  # a damaged or hostile file can raise anything in the unpickler
-        raise ArcmaskError(f"{path} cannot be read as a checkpoint ({type(error).__name__}: {error})") from error
-
-
 def _only_tensors(path: Path, name: str, items: Any) -> None:
     for key, value in items:
         if not isinstance(value, Tensor):
@@ -206,15 +149,21 @@ def _ema_weights(path: Path, averages: Any, state: dict[str, Tensor]) -> dict[st
     return dict(zip(names, shadow, strict=True))
 
 
-def _plain(value: Any) -> Any:
-    """Return settings as plain data. omegaconf keeps a mapping or list in `_content` and a leaf in `_val`."""
+def _plain(value: Any, depth: int = 0, counter: Any = None) -> Any:
+    """Return settings as plain data. omegaconf keeps a mapping or list in `_content` and a leaf in `_val`.
+
+    Settings that are nested too deep or too large, as those that contain themselves, are cut off.
+    """
+    counter = count() if counter is None else counter
+    if depth > _MAX_DEPTH or next(counter) > _MAX_SETTINGS:
+        return None
     if isinstance(value, Inert):
         state = value.state if isinstance(value.state, dict) else {}
-        return _plain(state.get("_content", state.get("_val")))
+        return _plain(state.get("_content", state.get("_val")), depth + 1, counter)
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _plain(item, depth + 1, counter) for key, item in value.items() if isinstance(key, str | int)}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [_plain(item, depth + 1, counter) for item in value]
     return value if isinstance(value, (str, int, float, bool)) else None
 
 
