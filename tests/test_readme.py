@@ -1,5 +1,6 @@
 """The README and the pages are true: commands parse, links lead somewhere, and examples run."""
 
+import ast
 import re
 import shlex
 from functools import cache
@@ -65,7 +66,11 @@ def test_every_make_target_that_is_mentioned_exists():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_name_of_the_package_on_a_page_exists(page):
-    for name in re.findall(r"`(arcmask(?:\.[A-Za-z_]\w*)+)", page.read_text()):
+    names = re.findall(r"`(arcmask(?:\.[A-Za-z_]\w*)+)", page.read_text())
+    for node in ast.walk(ast.parse("\n".join(blocks("python", page.read_text())))):
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("arcmask"):
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+    for name in names:
         resolve_name(name)
 
 
