@@ -5,7 +5,7 @@ from torch import Tensor
 
 
 class Case:
-    """Inputs of an operator: mask (D,), candidates (M, K, D), probs (M, K) by falling size, weight (M,)."""
+    """Inputs of an operator: mask (D,), candidates (M, K, D), probs (M, K) in falling order, weight (M,)."""
 
     def __init__(self, mask: Tensor, candidates: Tensor, probs: Tensor, weight: Tensor) -> None:
         self.mask, self.candidates, self.probs, self.weight = mask, candidates, probs, weight
@@ -18,7 +18,7 @@ class Case:
 
 
 def make_case(seed: int = 0, m: int = 5, k: int = 3, d: int = 32, dtype: torch.dtype = torch.float32) -> Case:
-    """Random candidates that lean towards one another (their angles stay below 150 degrees for D of 16 and more)."""
+    """Draw a case whose candidates have angles below 150 degrees to each other for D of 16 and more."""
     draw = torch.Generator().manual_seed(seed)
     shared = torch.randn(m, 1, d, generator=draw, dtype=torch.float64)
     own = torch.randn(m, k, d, generator=draw, dtype=torch.float64)

@@ -1,6 +1,6 @@
-"""Algorithms 1 and 2 of the paper, line by line, with its constants: what the library is compared with.
+"""Algorithms 1 and 2 of the paper, line by line, with its constants. The tests compare the package with them.
 
-Slow, in D dimensions, one position at a time, float64. The variable names are the paper's.
+They run in D dimensions, one position at a time, in float64. The variable names are the paper's.
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""The Diffusion Transformer once more, from the table of facts alone: float64, one head and one position at a time.
+"""The Diffusion Transformer, written again from the published facts: float64, one head and one position at a time.
 
 It reads a state dict by its keys and shares no code with the package.
 """

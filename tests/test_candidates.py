@@ -1,4 +1,4 @@
-"""Candidates: equal to a float64 softmax, for every shape of row, without a second tensor of their size."""
+"""Candidates: equal to a float64 softmax for all shapes of rows, without a second (M, V) tensor."""
 
 import pytest
 import torch
@@ -39,37 +39,37 @@ def rows(kind: str, vocabulary: int = 50258, dtype: torch.dtype = torch.float32)
 )
 def test_entropy_and_probabilities_agree_with_float64(kind, dtype):
     logits = rows(kind, dtype=dtype)
-    found = top_candidates(logits, 3)
+    candidates = top_candidates(logits, 3)
     probs, _, entropy = exact(logits, 3)
-    torch.testing.assert_close(found.entropy.double(), entropy, atol=1e-4, rtol=0)
-    torch.testing.assert_close(found.probs.double(), probs, atol=1e-5, rtol=0)
-    torch.testing.assert_close(found.probs.sum(-1), torch.ones_like(found.entropy))
+    torch.testing.assert_close(candidates.entropy.double(), entropy, atol=1e-4, rtol=0)
+    torch.testing.assert_close(candidates.probs.double(), probs, atol=1e-5, rtol=0)
+    torch.testing.assert_close(candidates.probs.sum(-1), torch.ones_like(candidates.entropy))
 
 
 @given(st.integers(0, 2**32), st.integers(0, 40), st.integers(2, 900), st.integers(1, 8))
 def test_ids_are_the_largest_logits_in_falling_order(seed, m, vocabulary, k):
     k = min(k, vocabulary)
     logits = torch.randn(m, vocabulary, generator=torch.Generator().manual_seed(seed))
-    found = top_candidates(logits, k)
-    assert torch.equal(found.ids, logits.topk(k).indices)
-    assert found.probs.shape == (m, k)
-    assert found.entropy.shape == (m,)
+    candidates = top_candidates(logits, k)
+    assert torch.equal(candidates.ids, logits.topk(k).indices)
+    assert candidates.probs.shape == (m, k)
+    assert candidates.entropy.shape == (m,)
 
 
 def test_ties_give_distinct_ids():
-    found = top_candidates(torch.zeros(3, 1000), 8)
-    assert all(len(set(row.tolist())) == 8 for row in found.ids)
+    candidates = top_candidates(torch.zeros(3, 1000), 8)
+    assert all(len(set(row.tolist())) == 8 for row in candidates.ids)
 
 
 def test_excluded_id_gets_no_probability_and_the_logits_are_left_alone():
     logits = rows("ordinary")
     logits[:, 50257] = 100.0
     before = logits.clone()
-    found = top_candidates(logits, 3, exclude=50257)
+    candidates = top_candidates(logits, 3, exclude=50257)
     assert torch.equal(logits, before)
     without = top_candidates(logits[:, :-1].contiguous(), 3)
-    assert torch.equal(found.ids, without.ids)
-    torch.testing.assert_close(found.entropy, without.entropy)
+    assert torch.equal(candidates.ids, without.ids)
+    torch.testing.assert_close(candidates.entropy, without.entropy)
 
 
 def test_chosen_rows_equal_those_rows_of_all():

@@ -19,7 +19,7 @@ def random(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Te
 
 
 def pair_at(theta: float, d: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Two float64 vectors of different lengths at a given angle."""
+    """Return two float64 vectors of different lengths with that angle between them."""
     u = sphere.unit(random(d, seed=seed))
     across = random(d, seed=seed + 1)
     across = sphere.unit(across - (across @ u) * u)

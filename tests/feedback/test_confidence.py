@@ -11,8 +11,8 @@ from arcmask.feedback import Confidence
 
 def test_defaults_are_the_papers():
     confidence = Confidence()
-    found = [x.item() for x in (confidence.scale, confidence.centre, confidence.steepness)]
-    assert found == pytest.approx([0.5, -4.0, 10 / 1.5], rel=1e-6)
+    values = [x.item() for x in (confidence.scale, confidence.centre, confidence.steepness)]
+    assert values == pytest.approx([0.5, -4.0, 10 / 1.5], rel=1e-6)
     assert sum(p.numel() for p in confidence.parameters()) == 3
 
 
@@ -32,8 +32,8 @@ def test_weight_falls_with_entropy_and_stays_below_the_scale():
 @pytest.mark.parametrize("steepness", [1e-3, 5.0, 300.0])
 def test_settings_survive_their_parametrisation(centre, steepness):
     confidence = Confidence(scale=0.01, centre=centre, steepness=steepness)
-    found = [x.item() for x in (confidence.scale, confidence.centre, confidence.steepness)]
-    assert found == pytest.approx([0.01, centre, steepness], rel=1e-4)
+    values = [x.item() for x in (confidence.scale, confidence.centre, confidence.steepness)]
+    assert values == pytest.approx([0.01, centre, steepness], rel=1e-4)
 
 
 def test_gradients_of_the_three_scalars_agree_with_finite_differences():

@@ -1,4 +1,4 @@
-"""The gate: one decision a step, from (seed, step) alone, at the right frequency; antithetic times; masks at rate t."""
+"""The gate: a decision per step from (seed, step) alone, its frequency, antithetic times, and masks at rate t."""
 
 import pytest
 import torch

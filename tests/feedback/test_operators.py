@@ -117,7 +117,7 @@ def test_wide_angles_and_few_dimensions_stay_finite_and_of_the_right_norm(operat
 
 @given(seed=seeds, d=st.integers(2, 32), gap=st.floats(-2, -0.5))
 def test_in_float64_wide_angles_are_accurate_too(seed, d, gap):
-    """Two candidates almost opposite to each other, and a mask almost opposite to their mean."""
+    """Two candidates are almost opposite to each other, and the mask is almost opposite to their mean."""
     draw = torch.Generator().manual_seed(seed)
     first = sphere.unit(torch.randn(d, generator=draw, dtype=torch.float64))
     across = sphere.orthogonal(first)
@@ -254,7 +254,7 @@ def test_steps_matter_only_to_operators_that_say_so(operator_name):
 
 @given(seed=seeds, k=candidate_counts, d=widths, steps=karcher_steps)
 def test_the_operators_own_angle_is_the_angle_to_the_frechet_mean(operator_name, seed, k, d, steps):
-    """And the embeddings beside it are those that the operator returns without it, bit for bit."""
+    """The embeddings are the same bit for bit with and without the angle."""
     inputs = make_case(seed, k=k, d=d)
     embeddings, angle = OPERATORS[operator_name].blend(*inputs, steps, angle=True)
     assert torch.equal(embeddings, OPERATORS[operator_name](*inputs, steps))

@@ -14,7 +14,7 @@ V, D, MASK = 40, 24, 39
 
 
 def batch(b: int = 3, length: int = 10, masked: float = 0.5, dtype: torch.dtype = torch.float32):
-    """Tokens (B, L), logits (B, L, V) that favour the mask itself, a table (V, D)."""
+    """Return tokens (B, L), logits (B, L, V) that favour the mask itself, and a table (V, D)."""
     draw = torch.Generator().manual_seed(5)
     tokens = torch.randint(0, V - 1, (b, length), generator=draw)
     tokens[torch.rand(b, length, generator=draw) < masked] = MASK
@@ -53,11 +53,11 @@ def test_masked_positions_follow_the_literal_algorithm():
 def test_record_carries_both_angles(operator_name):
     tokens, logits, table = batch(dtype=torch.float64)
     feedback = soft_mask(operator_name)(tokens, logits, table, MASK)
-    found = top_candidates(logits[tokens == MASK], 3, exclude=MASK)
-    points = table[found.ids]
-    mask = table[MASK].expand(len(found), D)
-    torch.testing.assert_close(feedback.angle, sphere.angle(mask, sphere.frechet_mean(points, found.probs)))
-    mean = (found.probs[..., None] * points).sum(1)
+    candidates = top_candidates(logits[tokens == MASK], 3, exclude=MASK)
+    points = table[candidates.ids]
+    mask = table[MASK].expand(len(candidates), D)
+    torch.testing.assert_close(feedback.angle, sphere.angle(mask, sphere.frechet_mean(points, candidates.probs)))
+    mean = (candidates.probs[..., None] * points).sum(1)
     torch.testing.assert_close(feedback.euclidean_angle, sphere.angle(mask, mean))
 
 

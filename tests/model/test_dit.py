@@ -1,4 +1,4 @@
-"""The Diffusion Transformer: the released layout to the key, and logits equal to an independent computation."""
+"""The Diffusion Transformer: the keys of the released checkpoint, and logits against an independent computation."""
 
 import literal_dit
 import pytest
@@ -6,11 +6,12 @@ import torch
 from models import small_mdlm, some_tokens
 
 from arcmask.errors import ArcmaskError
+from arcmask.feedback import SoftMask
 from arcmask.model import MDLM, SIZES, Denoiser, MDLMConfig, autocast, dit, has_fast_bfloat16, size_config
 
 
 def released_shapes(blocks: int = 12, d: int = 768, c: int = 128, v: int = 50258, head_dim: int = 64):
-    """The table of the released checkpoint."""
+    """Return the keys and shapes of the released checkpoint."""
     shapes = {
         "vocab_embed.embedding": (v, d),
         "sigma_map.mlp.0.weight": (c, 256),
@@ -57,14 +58,14 @@ def test_inverse_frequencies_are_the_formulas():
 def test_logits_agree_with_an_independent_float64_computation():
     model, tokens = small_mdlm(), some_tokens()
     with torch.no_grad():
-        found = model(tokens).logits.double()
-    for sequence, ours in zip(tokens, found, strict=True):
+        logits = model(tokens).logits.double()
+    for sequence, ours in zip(tokens, logits, strict=True):
         expected = literal_dit.logits(model.state_dict(), model.table[sequence], heads=4)
         assert (ours - expected).abs().max() < 1e-4
 
 
 def wrong_rotate(x, cos, sin):
-    """Interleaved pairs, as other models have them."""
+    """Rotate interleaved pairs, as some other models do."""
     turned = torch.stack([-x[..., 1::2], x[..., ::2]], dim=-1).flatten(-2)
     half = cos.shape[-1] // 2
     cos, sin = (table[..., :half].repeat_interleave(2, dim=-1) for table in (cos, sin))
@@ -95,10 +96,10 @@ def test_the_comparison_fails_if_a_detail_is_swapped(broken, monkeypatch):
         first = model.backbone.sigma_map.mlp[0]
         first.weight.data = first.weight.data.roll(128, dims=1)
     with torch.no_grad():
-        found = model(tokens).logits[0].double()
+        logits = model(tokens).logits[0].double()
     expected = literal_dit.logits(state, model.table[tokens[0]], heads=4)
     # The tanh form and the exact GELU differ by at most 5e-4, so the least of these is the smallest.
-    assert (found - expected).abs().max() > 2e-4
+    assert (logits - expected).abs().max() > 2e-4
 
 
 def test_logits_of_chosen_rows_equal_those_of_all():
@@ -213,3 +214,14 @@ def test_unknown_sizes_and_long_sequences_are_an_error():
         model(torch.zeros(1, 17, dtype=torch.long))
     with pytest.raises(ArcmaskError, match="give either input_ids or inputs_embeds"):
         model()
+
+
+def test_feedback_moves_with_its_model_and_keeps_its_dtype():
+    model = small_mdlm()
+    model.feedback = SoftMask()
+    assert {parameter.dtype for parameter in model.double().feedback.parameters()} == {torch.float32}
+    model.to("meta")
+    assert {parameter.device.type for parameter in model.feedback.parameters()} == {"meta"}
+    model.feedback = SoftMask()
+    assert {parameter.device.type for parameter in model.feedback.parameters()} == {"meta"}
+    assert not any("confidence" in key for key in model.state_dict())

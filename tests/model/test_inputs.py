@@ -14,8 +14,8 @@ IDS = torch.randint(0, V, (2, 5), generator=DRAW)
 
 def test_ids_are_looked_up_and_embeddings_passed_on():
     assert torch.equal(embed(TokenIds(IDS), TABLE), TABLE[IDS])
-    given = torch.randn(2, 5, D, dtype=torch.float64)
-    assert embed(Embedded(given), TABLE) is given
+    embeddings = torch.randn(2, 5, D, dtype=torch.float64)
+    assert embed(Embedded(embeddings), TABLE) is embeddings
 
 
 def test_a_mixture_is_the_weighted_sum_of_its_rows():
@@ -33,33 +33,33 @@ def test_a_distribution_is_the_expected_row_and_a_one_hot_one_the_row_itself():
 
 def test_a_bare_tensor_is_taken_for_what_its_shape_says():
     assert torch.equal(embed(IDS, TABLE), TABLE[IDS])
-    given = torch.randn(2, 5, D, dtype=torch.float64)
-    assert embed(given, TABLE) is given
+    embeddings = torch.randn(2, 5, D, dtype=torch.float64)
+    assert embed(embeddings, TABLE) is embeddings
 
 
 def test_all_four_carry_gradients_to_the_table():
     table = TABLE.clone().requires_grad_()
     ids, weights = IDS[..., None].expand(2, 5, 2), torch.full((2, 5, 2), 0.5, dtype=torch.float64)
-    for given in (
+    for source in (
         TokenIds(IDS),
         Mixture(ids, weights),
         Distribution(torch.full((2, 5, V), 1 / V, dtype=torch.float64)),
     ):
-        (gradient,) = torch.autograd.grad(embed(given, table).sum(), table)
+        (gradient,) = torch.autograd.grad(embed(source, table).sum(), table)
         assert gradient.abs().sum() > 0
 
 
 def test_a_shape_that_says_two_things_is_an_error_that_says_how_to_be_explicit():
     square = torch.randn(7, 7)
-    given = torch.randn(1, 3, 7).softmax(-1)
+    tensor = torch.randn(1, 3, 7).softmax(-1)
     with pytest.raises(ArcmaskError, match=r"say which with Embedded\(tensor\) or Distribution\(tensor\)"):
-        embed(given, square)
-    assert torch.equal(embed(Embedded(given), square), given)
-    torch.testing.assert_close(embed(Distribution(given), square), given @ square)
+        embed(tensor, square)
+    assert torch.equal(embed(Embedded(tensor), square), tensor)
+    torch.testing.assert_close(embed(Distribution(tensor), square), tensor @ square)
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("source", "message"),
     [
         (torch.zeros(2, 5), r"a float32 tensor of shape \(2, 5\) is none of"),
         (torch.zeros(2, 5, 7), r"embeddings \(B, L, 6\), a distribution \(B, L, 11\)"),
@@ -70,6 +70,6 @@ def test_a_shape_that_says_two_things_is_an_error_that_says_how_to_be_explicit()
         (Mixture(IDS[..., None], torch.zeros(2, 5, 2)), r"ids \(2, 5, 1\) but weights \(2, 5, 2\)"),
     ],
 )
-def test_inputs_that_do_not_fit_are_an_error(given, message):
+def test_inputs_that_do_not_fit_are_an_error(source, message):
     with pytest.raises(ArcmaskError, match=message):
-        embed(given, TABLE)
+        embed(source, TABLE)

@@ -1,4 +1,4 @@
-"""Other people's models as denoisers: small random ones, built from their configs."""
+"""Transformers models as denoisers: small random models of several families."""
 
 import pytest
 import torch
@@ -54,8 +54,8 @@ def tokens() -> torch.Tensor:
 def test_hidden_and_logits_give_the_models_own_output(model):
     denoiser = wrap(model, MASK)
     assert isinstance(denoiser, Denoiser)
-    found = denoiser.logits(denoiser.hidden(denoiser.table[tokens()]))
-    torch.testing.assert_close(found, model(input_ids=tokens()).logits, atol=1e-5, rtol=1e-5)
+    logits = denoiser.logits(denoiser.hidden(denoiser.table[tokens()]))
+    torch.testing.assert_close(logits, model(input_ids=tokens()).logits, atol=1e-5, rtol=1e-5)
 
 
 @torch.no_grad()
@@ -63,8 +63,8 @@ def test_feedback_of_weight_zero_leaves_the_logits_unchanged(model):
     denoiser = wrap(model, MASK)
     plain = model(input_ids=tokens()).logits
     feedback = SoftMask(confidence=Confidence(fixed=0.0))(tokens(), plain, denoiser.table, MASK)
-    found = denoiser.logits(denoiser.hidden(feedback.embeddings))
-    torch.testing.assert_close(found, plain, atol=1e-5, rtol=1e-5)
+    logits = denoiser.logits(denoiser.hidden(feedback.embeddings))
+    torch.testing.assert_close(logits, plain, atol=1e-5, rtol=1e-5)
 
 
 @torch.no_grad()
@@ -124,7 +124,7 @@ def test_a_forward_that_someone_else_put_on_the_output_layer_stays(model):
 
 
 class Softcapped(BertForMaskedLM):
-    """A model that does something to its logits after the output embeddings."""
+    """A model that changes its logits after the output embeddings."""
 
     def forward(self, **inputs):
         output = super().forward(**inputs)
@@ -151,7 +151,7 @@ def test_models_that_do_not_fit_are_an_error():
 
 
 def test_a_causal_model_can_be_wrapped_for_what_it_is_worth():
-    """Nothing in the surface asks for a masked LM: Dream is a causal family's weights with full attention."""
+    """A denoiser need not be a masked LM: Dream has the weights of a causal family, with full attention."""
     torch.manual_seed(0)
     model = GPT2LMHeadModel(GPT2Config(vocab_size=V, n_embd=32, n_layer=1, n_head=2, n_positions=16)).eval()
     denoiser = wrap(model, MASK, shift=True)

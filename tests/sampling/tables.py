@@ -1,7 +1,7 @@
-"""A denoiser over 3 tokens and 3 positions, small enough that the law of a sampler on it can be written down.
+"""A denoiser over 3 tokens and 3 positions, and the exact distribution (law) of samples from it.
 
-The law is found by summing over the whole Markov chain, with code of its own: it shares the operator's formula with
-`literal.py` and nothing with the package's sampler.
+The law is computed by summing over the whole Markov chain. This code shares nothing with the package's sampler; the
+operator is that of `literal.py`.
 """
 
 import itertools
@@ -17,7 +17,7 @@ STATES = list(itertools.product(range(3), repeat=LENGTH))
 
 
 class TableDenoiser:
-    """Logits at a position are a fixed random function of all input embeddings; ten lines make a denoiser."""
+    """A denoiser in ten lines: the logits at a position are a fixed random function of all input embeddings."""
 
     mask_id, max_length = MASK, LENGTH
 
@@ -39,7 +39,7 @@ DENOISER = TableDenoiser()
 
 @cache
 def predict(tokens: tuple[int, ...], fed: tuple[tuple[float, ...] | None, ...] = (None,) * LENGTH) -> tuple:
-    """The prediction (3 probabilities) at every position, given what each masked position was predicted before."""
+    """Return 3 probabilities for every position; `fed` holds the previous prediction of each masked position."""
     embeddings = DENOISER.table[list(tokens)].clone()
     for position, probs in enumerate(fed):
         if probs is not None and tokens[position] == MASK:
@@ -62,7 +62,7 @@ def soft_mask(probs: tuple[float, ...]) -> Tensor:
 
 
 def nucleus(probs: tuple[float, ...], p: float) -> tuple[float, ...]:
-    """The smallest most probable set that reaches p, renormalised."""
+    """Return the smallest set of most probable tokens that reaches p, renormalised."""
     order = sorted(range(3), key=lambda token: -probs[token])
     kept, total = [], 0.0
     for token in order:
@@ -74,7 +74,7 @@ def nucleus(probs: tuple[float, ...], p: float) -> tuple[float, ...]:
 
 
 def loop_alpha(time: float, held: float, start: float, stop: float) -> float:
-    """ReMDM-loop's share of revealed positions."""
+    """Return the share of revealed positions in ReMDM-loop."""
     if time > start:
         return (1 - time) * held / (1 - start)
     return held if time > stop else 1 - time * (1 - held) / stop
@@ -90,7 +90,7 @@ def ancestral_law(
     late: int = 0,
     wrong_rate: bool = False,
 ) -> list[float]:
-    """The exact law of the output; `rate` is how much of what is revealed is masked again.
+    """Return the exact law of the output; `rate` is the probability that a revealed position is masked again.
 
     `late` feeds back the prediction of that many steps earlier than it should.
     """
@@ -139,7 +139,7 @@ def ancestral_law(
 
 
 def first_hitting_law(groups: list[int]) -> list[float]:
-    """Positions in random order, in groups of these sizes, each predicted together; plain."""
+    """Return the law without feedback for positions in random order, predicted together in groups of these sizes."""
     law: dict[tuple[int, ...], float] = defaultdict(float)
 
     def walk(group: int, tokens: tuple[int, ...], chance: float) -> None:
@@ -162,7 +162,7 @@ def first_hitting_law(groups: list[int]) -> list[float]:
 
 
 def confidence_law(groups: list[int]) -> list[float]:
-    """Every masked position is drawn; the most probable draws are kept, in groups of these sizes; plain."""
+    """Return the law without feedback if each group keeps the most probable draws of all masked positions."""
     law: dict[tuple[int, ...], float] = defaultdict(float)
 
     def walk(group: int, tokens: tuple[int, ...], chance: float) -> None:

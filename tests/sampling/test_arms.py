@@ -103,7 +103,7 @@ def test_what_does_not_fit_the_model_is_one_sentence(model):
 
 @torch.no_grad()
 def test_blanks_of_the_trace_are_where_the_operators_put_them(model):
-    """Norm and angle of what was fed back, against the operators themselves."""
+    """The norm and angle of the blend agree with the operators."""
     for arm in trace(model, length=24, steps=12).arms[:2]:
         before = {}
         checked = 0

@@ -1,4 +1,4 @@
-"""`arcmask sample` as a process: killed and started again, or shared by two, it writes the same samples, each once."""
+"""`arcmask sample`: each sample is written once, even if the command is killed and restarted or runs twice."""
 
 import io
 import json
@@ -28,7 +28,7 @@ ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory) -> Path:
-    """In float64, so that the samples of different batches agree to the bit."""
+    """Save a model in float64, so that samples of different batches agree bit for bit."""
     model = small_mdlm(vocab_size=28, model_length=32).double()
     model.feedback = SoftMask(confidence=Confidence(fixed=0.3))
     model.tokenizer = open_tokenizer("text8")
@@ -45,7 +45,7 @@ def command(
 
 
 def run(arguments: list[str]) -> subprocess.CompletedProcess[str]:
-    """What a process would do, in this one where nothing else is launched: most of a process's time is its imports."""
+    """Run a command in this process if possible, since a new process spends most of its time on imports."""
     if arguments[1:3] != ["-m", "arcmask"]:
         return subprocess.run(arguments, capture_output=True, text=True, check=False, env=ENVIRONMENT)
     out, err, code = io.StringIO(), io.StringIO(), 0
@@ -59,7 +59,7 @@ def run(arguments: list[str]) -> subprocess.CompletedProcess[str]:
 
 
 def lines(out: Path) -> dict[int, dict]:
-    """By index, without the path that the checkpoint was given by."""
+    """Return the records by index, and check that none is repeated."""
     records = [json.loads(line) for line in out.read_text().splitlines()]
     assert len({record["index"] for record in records}) == len(records), "a sample was repeated"
     return {record["index"]: record for record in records}

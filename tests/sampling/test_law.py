@@ -1,4 +1,4 @@
-"""The law of every sampler, found by enumeration, against a hundred thousand samples; and tests that can fail."""
+"""The exact law of every sampler, from enumeration, against 100,000 samples. Wrong laws must be rejected."""
 
 import pytest
 import tables
@@ -24,9 +24,9 @@ def counts(**settings) -> list[int]:
     return torch.bincount(codes, minlength=len(STATES)).tolist()
 
 
-def p_value(found: list[int], law: list[float]) -> float:
+def p_value(frequencies: list[int], law: list[float]) -> float:
     assert sum(law) == pytest.approx(1)
-    seen = [(n, NUM * p) for n, p in zip(found, law, strict=True) if p > 0]
+    seen = [(n, NUM * p) for n, p in zip(frequencies, law, strict=True) if p > 0]
     assert sum(n for n, _ in seen) == NUM, "a sample that cannot occur"
     # Few expected counts make the test's own law wrong, so that rare outcomes are taken together.
     rare = [pair for pair in seen if pair[1] < 10]
@@ -41,57 +41,57 @@ def p_value(found: list[int], law: list[float]) -> float:
 @pytest.mark.parametrize("feedback", [False, True])
 @pytest.mark.parametrize("steps", [2, 3, 5])
 def test_ancestral_samples_follow_their_exact_law(steps, feedback):
-    found = counts(steps=steps, feedback=soft_mask() if feedback else None)
-    assert p_value(found, tables.ancestral_law(steps, feedback=feedback)) > 1e-3
+    frequencies = counts(steps=steps, feedback=soft_mask() if feedback else None)
+    assert p_value(frequencies, tables.ancestral_law(steps, feedback=feedback)) > 1e-3
 
 
 @pytest.mark.filterwarnings("ignore:the model was not trained with feedback")
 def test_broken_samplers_would_be_found_out():
-    """The same test, the same samples, and laws that are off by one step in the rate or in what is fed back."""
-    found = counts(steps=5, feedback=soft_mask())
-    assert p_value(found, tables.ancestral_law(5, feedback=True)) > 1e-3
-    assert p_value(found, tables.ancestral_law(5, feedback=False)) < 1e-6
-    assert p_value(found, tables.ancestral_law(5, feedback=True, late=1)) < 1e-6
-    assert p_value(found, tables.ancestral_law(5, feedback=True, wrong_rate=True)) < 1e-6
+    """The test rejects laws that are off by one step in the rate or in the feedback."""
+    frequencies = counts(steps=5, feedback=soft_mask())
+    assert p_value(frequencies, tables.ancestral_law(5, feedback=True)) > 1e-3
+    assert p_value(frequencies, tables.ancestral_law(5, feedback=False)) < 1e-6
+    assert p_value(frequencies, tables.ancestral_law(5, feedback=True, late=1)) < 1e-6
+    assert p_value(frequencies, tables.ancestral_law(5, feedback=True, wrong_rate=True)) < 1e-6
 
 
 @pytest.mark.parametrize(("steps", "groups"), [(3, [1, 1, 1]), (2, [1, 2]), (1, [3])])
 def test_first_hitting_samples_follow_their_exact_law(steps, groups):
-    found = counts(steps=steps, rule="first-hitting", feedback=None)
-    assert p_value(found, tables.first_hitting_law(groups)) > 1e-3
+    frequencies = counts(steps=steps, rule="first-hitting", feedback=None)
+    assert p_value(frequencies, tables.first_hitting_law(groups)) > 1e-3
     if steps > 1:
-        assert p_value(found, tables.first_hitting_law([3])) < 1e-6
+        assert p_value(frequencies, tables.first_hitting_law([3])) < 1e-6
 
 
 @pytest.mark.parametrize(("steps", "groups"), [(3, [1, 1, 1]), (2, [1, 2])])
 def test_confident_samples_follow_their_exact_law(steps, groups):
-    found = counts(steps=steps, rule="confidence", feedback=None)
-    assert p_value(found, tables.confidence_law(groups)) > 1e-3
-    assert p_value(found, tables.first_hitting_law(groups)) < 1e-6
+    frequencies = counts(steps=steps, rule="confidence", feedback=None)
+    assert p_value(frequencies, tables.confidence_law(groups)) > 1e-3
+    assert p_value(frequencies, tables.first_hitting_law(groups)) < 1e-6
 
 
 @pytest.mark.filterwarnings("ignore:the model was not trained with feedback")
 @pytest.mark.parametrize("feedback", [False, True])
 def test_remasking_samples_follow_their_exact_law(feedback):
-    found = counts(steps=3, rule=RemaskCap(cap=0.3), feedback=soft_mask() if feedback else None)
-    assert p_value(found, tables.ancestral_law(3, feedback=feedback, rate=lambda _: 0.3)) > 1e-3
-    assert p_value(found, tables.ancestral_law(3, feedback=feedback)) < 1e-6
+    frequencies = counts(steps=3, rule=RemaskCap(cap=0.3), feedback=soft_mask() if feedback else None)
+    assert p_value(frequencies, tables.ancestral_law(3, feedback=feedback, rate=lambda _: 0.3)) > 1e-3
+    assert p_value(frequencies, tables.ancestral_law(3, feedback=feedback)) < 1e-6
 
 
 def test_looped_samples_follow_their_exact_law():
     rule = RemaskLoop(rate=0.4, held=0.6, start=0.7, stop=0.3)
-    found = counts(steps=4, rule=rule, feedback=None)
+    frequencies = counts(steps=4, rule=rule, feedback=None)
     law = tables.ancestral_law(
         4,
         feedback=False,
         alpha=lambda time: tables.loop_alpha(time, 0.6, 0.7, 0.3),
         rate=lambda time: 0.4 if 0.3 < time <= 0.7 else 0.0,
     )
-    assert p_value(found, law) > 1e-3
-    assert p_value(found, tables.ancestral_law(4, feedback=False)) < 1e-6
+    assert p_value(frequencies, law) > 1e-3
+    assert p_value(frequencies, tables.ancestral_law(4, feedback=False)) < 1e-6
 
 
 @pytest.mark.parametrize("top_p", [0.5, 0.8])
 def test_nucleus_samples_follow_their_exact_law(top_p):
-    found = counts(steps=3, top_p=top_p, feedback=None)
-    assert p_value(found, tables.ancestral_law(3, feedback=False, top_p=top_p)) > 1e-3
+    frequencies = counts(steps=3, top_p=top_p, feedback=None)
+    assert p_value(frequencies, tables.ancestral_law(3, feedback=False, top_p=top_p)) > 1e-3

@@ -1,4 +1,4 @@
-"""Samples: repeatable, independent of batches, true to their prompts under every rule, honest about their cost."""
+"""Samples: reproducible, independent of batches, consistent with prompts under every rule, with correct call counts."""
 
 import json
 import warnings
@@ -33,7 +33,7 @@ def soft_mask(operator: str = "spherical", fixed: float | None = None) -> SoftMa
 
 
 class Counting:
-    """A denoiser that counts its passes, and the sequences in them."""
+    """A denoiser that counts the sequences and rows that it is run on."""
 
     def __init__(self, inner: MDLM) -> None:
         self.inner, self.sequences, self.rows = inner, 0, 0
@@ -132,7 +132,7 @@ def test_prompts_may_be_lists_tensors_or_arrays_of_ids(model):
         sample(model, prompt=kind, steps=2, feedback=None).tokens
         for kind in (ids, torch.tensor(ids), np.array(ids), list(np.array(ids)))
     ]
-    assert all(torch.equal(found, samples[0]) for found in samples)
+    assert all(torch.equal(tokens, samples[0]) for tokens in samples)
 
 
 def test_dropout_is_off_while_sampling_and_the_mode_is_put_back():
@@ -207,7 +207,7 @@ def test_a_trace_shows_the_weight_that_its_last_prediction_gives(model):
 
 
 def test_a_trace_knows_how_much_of_a_prediction_its_candidates_have(model):
-    """The first step is plain: one forward of the bare masks gives its whole prediction."""
+    """The first step has no feedback, so one pass over the masks gives its prediction."""
     step = sample(model, num=1, steps=16, feedback=soft_mask(), seed=6, trace=True).traces[0].steps[0]
     with torch.no_grad():
         logits = model.logits(model.hidden(model.table[step.tokens])[0]).double()
@@ -285,7 +285,7 @@ def test_remasking_rates_out_of_range_are_an_error(share):
 
 
 def draw(logits: torch.Tensor, **settings) -> torch.Tensor:
-    """A token for each of many even numbers between 0 and 1: the inverse of the cumulative sum."""
+    """Return the share of each token for 10,000 evenly spaced uniform numbers."""
     uniform = (torch.arange(10_000, dtype=torch.float64) + 0.5) / 10_000
     rows = torch.zeros(10_000, dtype=torch.long)
     tokens, _ = Filter(**settings).draw(logits[None], uniform, rows=rows, exclude=len(logits) - 1)
