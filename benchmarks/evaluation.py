@@ -7,8 +7,7 @@ import torch
 
 from arcmask.evaluation import Evaluator, PerplexitySettings, open_evaluator
 from arcmask.evaluation.evaluator import END
-from arcmask.evaluation.mauve import text_features
-from arcmask.evaluation.perplexity import text_losses
+from arcmask.evaluation.scores import text_features, text_losses
 from arcmask.model import has_fast_bfloat16
 from benchmarks.measure import table, use_threads
 

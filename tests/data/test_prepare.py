@@ -14,8 +14,7 @@ import pytest
 from filelock import FileLock
 
 from arcmask.data import PrepareConfig, open_prepared, open_tokenizer, prepare, read_index
-from arcmask.data.packing import describe_job
-from arcmask.data.shards import SplitWriter
+from arcmask.data.packing import SplitWriter, describe_job
 from arcmask.errors import ArcmaskError
 
 
@@ -177,7 +176,7 @@ def test_work_that_was_complete_but_not_renamed_is_taken_as_it_is(folder_of_text
 def test_two_runs_in_one_folder_are_refused(folder_of_texts, tmp_path):
     with (
         FileLock(tmp_path / ".out.lock"),
-        pytest.raises(ArcmaskError, match=r"another process is at work in '.*out\.partial'"),
+        pytest.raises(ArcmaskError, match=r"another process holds '.*out\.partial'"),
     ):
         prepare(config(folder_of_texts, tmp_path))
     prepare(config(folder_of_texts, tmp_path))

@@ -1,4 +1,4 @@
-"""Tokenizers: known ids, exact round trips, and files that transformers opens."""
+"""Tokenizers: known ids, exact round trips, the bytes of tokens, and files that transformers opens."""
 
 import os
 import re
@@ -9,6 +9,7 @@ import unicodedata
 
 import numpy as np
 import pytest
+import tokenizers as rust
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as RustTokenizer
@@ -16,9 +17,10 @@ from tokenizers import models, pre_tokenizers
 from transformers import AutoTokenizer, ByT5Tokenizer, PreTrainedTokenizerFast
 
 from arcmask.data import normalise_text8, open_tokenizer, train_bpe
-from arcmask.data.tokenizers import tokenizer_identity
+from arcmask.data.tokenizers import token_bytes, tokenizer_identity
 from arcmask.errors import ArcmaskError
 
+TEXT = "naïve “quotes” 日本語 😀\n\n\tend<|endoftext|> [MASK]"
 GPT2 = open_tokenizer("gpt2")
 TEXT8 = open_tokenizer("text8")
 TEXTS = ["Hello world", " two  spaces\n\nand é, 🙂 ", "[MASK] is <|endoftext|> here", "", "1,024 tokens isn't much"]
@@ -210,3 +212,45 @@ def test_a_hub_name_that_cannot_be_reached_is_an_error(monkeypatch):
 def test_a_corpus_with_too_few_pairs_for_the_size_is_an_error():
     with pytest.raises(ArcmaskError, match="too small for bpe:5000; it has pairs to merge for bpe:260 at most"):
         train_bpe(["ab ab"], 5000)
+
+
+@pytest.mark.parametrize(
+    "tokenizer",
+    [GPT2, open_tokenizer("text8"), train_bpe(["some text to merge, some more text"], 262)],
+    ids=lambda tokenizer: tokenizer.name,
+)
+def test_joined_bytes_are_the_decoded_text(tokenizer):
+    ids = tokenizer.encode(TEXT)
+    pieces = token_bytes(tokenizer, ids)
+    assert b"".join(pieces[token] for token in ids).decode() == tokenizer.decode(ids)
+
+
+@given(ids=st.lists(st.integers(0, GPT2.size - 1), max_size=20))
+def test_any_ids_decode_as_their_joined_bytes_do(ids):
+    pieces = token_bytes(GPT2, ids)
+    assert b"".join(pieces[token] for token in ids).decode(errors="replace") == GPT2.decode(ids)
+
+
+def test_a_token_that_is_part_of_a_character_keeps_its_bytes():
+    first, second = GPT2.encode("😀")
+    assert token_bytes(GPT2, [first, second]) == {first: b"\xf0\x9f\x98", second: b"\x80"}
+
+
+def test_an_id_that_no_token_has_is_nothing():
+    assert token_bytes(GPT2, [GPT2.size + 5]) == {GPT2.size + 5: b""}
+
+
+def test_a_decoder_that_joins_words_gives_them_their_spaces(tmp_path):
+    names = ["a", "walk", "##ing", "tree", "[MASK]", "[UNK]"]
+    inner = rust.Tokenizer(rust.models.WordPiece({name: i for i, name in enumerate(names)}, unk_token="[UNK]"))
+    inner.pre_tokenizer, inner.decoder = rust.pre_tokenizers.Whitespace(), rust.decoders.WordPiece(cleanup=False)
+    PreTrainedTokenizerFast(tokenizer_object=inner, mask_token="[MASK]", unk_token="[UNK]").save_pretrained(tmp_path)
+    tokenizer = open_tokenizer(tmp_path)
+    assert token_bytes(tokenizer, [1, 2, 3]) == {1: b" walk", 2: b"ing", 3: b" tree"}
+
+
+def test_a_byte_of_sentencepiece_is_a_byte(tmp_path):
+    inner = rust.Tokenizer(rust.models.BPE({"a": 0, "<0xE2>": 1, "[MASK]": 2}, []))
+    inner.decoder = rust.decoders.Sequence([rust.decoders.ByteFallback(), rust.decoders.Fuse()])
+    PreTrainedTokenizerFast(tokenizer_object=inner, mask_token="[MASK]").save_pretrained(tmp_path)
+    assert token_bytes(open_tokenizer(tmp_path), [0, 1]) == {0: b"a", 1: b"\xe2"}

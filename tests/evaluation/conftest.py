@@ -8,7 +8,7 @@ from evaluators import TOKENIZER, small_gpt2
 
 from arcmask.downloads import cache_folder
 from arcmask.evaluation import Evaluator
-from arcmask.evaluation.opening import make_evaluator
+from arcmask.evaluation.evaluator import make_evaluator
 
 
 @pytest.fixture(scope="session")

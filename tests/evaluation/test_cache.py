@@ -10,7 +10,7 @@ from arcmask.downloads import cache_folder
 from arcmask.errors import ArcmaskError
 from arcmask.evaluation import PerplexitySettings
 from arcmask.evaluation.cache import Cache, Share, through_cache
-from arcmask.evaluation.perplexity import text_losses
+from arcmask.evaluation.scores import text_losses
 
 TEXTS = [f"these truths are {number}" for number in range(30)]
 SETTINGS = PerplexitySettings()

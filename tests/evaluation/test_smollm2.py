@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from arcmask.data import normalise_text8
 from arcmask.downloads import download_files
 from arcmask.evaluation import Evaluator, evaluate_set, open_evaluator
-from arcmask.evaluation.smollm2 import GGUF, GGUF_SHA256, PACKAGE
+from arcmask.evaluation.evaluator import GGUF, GGUF_SHA256, PACKAGE
 
 pytestmark = pytest.mark.slow
 

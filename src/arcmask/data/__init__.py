@@ -1,10 +1,8 @@
-"""From text to batches: tokenizers, corpora, prepared rows of token ids, and the loader that orders them."""
+"""From text to batches: tokenizers, corpora, prepared rows of token ids, and batches of them."""
 
 from arcmask.data.corpora import open_corpus
-from arcmask.data.index import Index, read_index
-from arcmask.data.loader import Batches, in_order
 from arcmask.data.packing import prepare
-from arcmask.data.prepared import PreparedCorpus, open_prepared
+from arcmask.data.prepared import Batches, Index, PreparedCorpus, open_prepared, read_index
 from arcmask.data.tokenizers import Tokenizer, normalise_text8, open_tokenizer, train_bpe
 from arcmask.settings.prepare import PrepareConfig
 
@@ -14,7 +12,6 @@ __all__ = [
     "PrepareConfig",
     "PreparedCorpus",
     "Tokenizer",
-    "in_order",
     "normalise_text8",
     "open_corpus",
     "open_prepared",

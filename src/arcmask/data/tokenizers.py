@@ -1,9 +1,10 @@
 """Tokenizers behind one small interface: text to ids and back, the mask's id, and what separates two documents.
 
 The module makes each kind (GPT-2's, text8's 27 symbols, a trained byte-level BPE, any of transformers') and saves it.
-It knows no corpus. A saved tokenizer opens with `AutoTokenizer.from_pretrained` too.
+A saved tokenizer opens with `AutoTokenizer.from_pretrained` too. The module knows no corpus.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 import tokenizers as rust
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from arcmask.downloads import cached_folder, download_files
 from arcmask.errors import ArcmaskError
@@ -28,6 +30,8 @@ _GPT2_FILES = {
 }
 _SYMBOLS = " abcdefghijklmnopqrstuvwxyz"
 _DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+# The characters by which byte-level vocabularies write bytes.
+_BYTES = {character: byte for byte, character in bytes_to_unicode().items()}
 _TEXT8_FORM = rust.normalizers.Sequence(
     [
         rust.normalizers.NFKD(),
@@ -98,7 +102,10 @@ def open_tokenizer(spec: str | Path) -> Tokenizer:
     if spec == "gpt2":
         return _gpt2()
     if spec == "text8":
-        return _text8()
+        # A BPE without merges is a table of characters.
+        inner = rust.Tokenizer(rust.models.BPE({symbol: i for i, symbol in enumerate(_SYMBOLS)}, []))
+        inner.normalizer, inner.decoder = _TEXT8_FORM, rust.decoders.Fuse()
+        return _from_rust(inner, "text8", mask_token=MASK)
     if spec.startswith("bpe:"):
         bpe_size(spec)
         raise ArcmaskError(f"{spec} is trained on a corpus: open the tokenizer folder that `arcmask prepare` saved")
@@ -157,14 +164,6 @@ def normalise_text8(text: str) -> str:
     return _TEXT8_FORM.normalize_str(text)
 
 
-def _text8() -> Tokenizer:
-    # A BPE without merges is a table of characters.
-    inner = rust.Tokenizer(rust.models.BPE({symbol: i for i, symbol in enumerate(_SYMBOLS)}, []))
-    inner.normalizer = _TEXT8_FORM
-    inner.decoder = rust.decoders.Fuse()
-    return _from_rust(inner, "text8", mask_token=MASK)
-
-
 def _end_with_one_space(ids: NDArray[np.uint32]) -> NDArray[np.uint32]:
     """Return a text8 document with no space before it and exactly one after it."""
     letters = np.flatnonzero(ids)
@@ -218,3 +217,31 @@ def _wrap(inner: PreTrainedTokenizerBase, name: str) -> Tokenizer:
     end_id = inner.eos_token_id if inner.eos_token_id is not None else inner.sep_token_id
     size = 1 + max(inner.get_vocab().values())  # ids may have gaps
     return Tokenizer(name=name, inner=inner, mask_id=inner.mask_token_id, end_id=end_id, size=size)
+
+
+def token_bytes(tokenizer: Tokenizer, ids: Iterable[int]) -> dict[int, bytes]:
+    """Return the bytes of each id; none for an id that the tokenizer does not know.
+
+    A token may be part of a character that only its neighbours complete. The bytes of a sequence's tokens, joined and
+    read as UTF-8, are the text that the sequence decodes to. Decoders that write no space before the first word are the
+    exception: the joined bytes begin with that space.
+    """
+    inner = tokenizer.inner
+    is_byte_level = isinstance(inner, PreTrainedTokenizerFast) and isinstance(
+        inner.backend_tokenizer.decoder, rust.decoders.ByteLevel
+    )
+    return {token: _bytes(tokenizer, token, is_byte_level) for token in ids}
+
+
+def _bytes(tokenizer: Tokenizer, token: int, is_byte_level: bool) -> bytes:
+    name = tokenizer.inner.convert_ids_to_tokens(token) if token < tokenizer.size else None
+    if not isinstance(name, str) or not name:
+        return b""
+    if is_byte_level:
+        # Special tokens may have characters outside the alphabet; those are shown by their names.
+        return bytes(_BYTES[c] for c in name) if _BYTES.keys() >= set(name) else name.encode()
+    if fallback := re.fullmatch(r"<0x([0-9A-F]{2})>", name):  # how SentencePiece writes a byte
+        return bytes.fromhex(fallback[1])
+    # What the token adds behind another one: some decoders put a space between words, or drop the first space.
+    before = tokenizer.encode("a")
+    return tokenizer.decode([*before, token]).removeprefix(tokenizer.decode(before)).encode()

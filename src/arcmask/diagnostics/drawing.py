@@ -5,15 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from arcmask.diagnostics.accuracy import Accuracy
-from arcmask.diagnostics.angles import Angles
 from arcmask.diagnostics.cost import BlendCosts
 from arcmask.diagnostics.curves import TrainingAngles, draw_curves
-from arcmask.diagnostics.karcher import KarcherDistances
-from arcmask.diagnostics.norms import Norms, signed
-from arcmask.diagnostics.paths import LerpNorms, SpherePaths
+from arcmask.diagnostics.masked_positions import Accuracy, Angles, ConfidenceWeights, KarcherDistances
+from arcmask.diagnostics.norms import LerpNorms, Norms, SpherePaths, signed
 from arcmask.diagnostics.predictions import Spread
-from arcmask.diagnostics.weights import ConfidenceWeights
 from arcmask.feedback import OPERATORS
 from arcmask.figures import INK, MASK, MUTED, START, Axes, Figure, colour, figure, panels, styled
 

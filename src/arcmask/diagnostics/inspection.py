@@ -16,17 +16,13 @@ from torch import Tensor
 from arcmask import figures
 from arcmask.checkpoint import load_for_use
 from arcmask.data import Batches, PreparedCorpus, open_prepared, read_index
-from arcmask.data.index import INDEX
-from arcmask.diagnostics.accuracy import top_accuracy
-from arcmask.diagnostics.angles import Angles, angles_over_time
+from arcmask.data.prepared import INDEX
 from arcmask.diagnostics.cost import blend_costs
 from arcmask.diagnostics.curves import angles_over_training
 from arcmask.diagnostics.drawing import draw
-from arcmask.diagnostics.karcher import karcher_distances
-from arcmask.diagnostics.norms import norms_by_rank
-from arcmask.diagnostics.paths import LerpNorms, lerp_norms, sphere_paths
+from arcmask.diagnostics.masked_positions import angles_over_time, confidence_weights, karcher_distances, top_accuracy
+from arcmask.diagnostics.norms import lerp_norms, norms_by_rank, sphere_paths
 from arcmask.diagnostics.predictions import TIMES, Predictions, predict
-from arcmask.diagnostics.weights import confidence_weights
 from arcmask.errors import ArcmaskError
 from arcmask.feedback import Confidence, find_operator
 from arcmask.files import json_bytes, write_whole, written_whole
@@ -81,7 +77,9 @@ def inspect(config: InspectConfig) -> Inspection:
         about = asdict(config) | {"run": run and str(run), "data": corpus and str(corpus.folder)}
         about |= {"split": corpus and corpus.split, "rows": None if rows is None else len(rows)}
         write_whole(scratch / "inspect.json", json_bytes(about | {"readings": readings, "left_out": left_out}))
-        write_whole(scratch / "inspect.md", _page(config.checkpoint, readings, left_out).encode())
+        parts = [f"## {name}\n\n{reading}\n\n![{name}]({name}.png)" for name, reading in readings.items()]
+        page = "\n\n".join([f"# {config.checkpoint}", *parts, *left_out]) + "\n"
+        write_whole(scratch / "inspect.md", page.encode())
     return Inspection(folder=config.folder, readings=readings, left_out=left_out)
 
 
@@ -93,14 +91,9 @@ def _measures(
     steps = 3 if feedback is None else feedback.karcher_steps
     learned = None if feedback is None or feedback.operator == "none" else feedback.confidence
 
-    @cache
-    def angles() -> Angles:
-        return angles_over_time(table, mask_id, predictions, steps)
-
-    @cache
-    def paths() -> LerpNorms:
-        return lerp_norms(table, mask_id, predictions, learned or start)
-
+    # The sphere needs the records of angles and paths again.
+    angles = cache(lambda: angles_over_time(table, mask_id, predictions, steps))
+    paths = cache(lambda: lerp_norms(table, mask_id, predictions, learned or start))
     return {
         "norms": lambda: norms_by_rank(table, mask_id, frequencies),
         "angles": angles,
@@ -205,10 +198,3 @@ def _start(settings: dict[str, Any]) -> Confidence:
     if settings.get("fixed_weight") is not None:
         return Confidence(fixed=settings["fixed_weight"])
     return Confidence(**{name: settings[name] for name in ("scale", "centre", "steepness") if name in settings})
-
-
-def _page(checkpoint: str, readings: dict[str, str], left_out: list[str]) -> str:
-    """Return all figures with their readings as Markdown."""
-    parts = [f"# {checkpoint}"]
-    parts += [f"## {name}\n\n{reading}\n\n![{name}]({name}.png)" for name, reading in readings.items()]
-    return "\n\n".join([*parts, *left_out]) + "\n"

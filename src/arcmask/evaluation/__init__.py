@@ -1,9 +1,7 @@
 """Evaluation: scores of text with their uncertainty, held-out likelihood, and statistics over seeds."""
 
-from arcmask.evaluation.evaluator import Evaluator
-from arcmask.evaluation.held_out import likelihood
-from arcmask.evaluation.opening import open_evaluator
-from arcmask.evaluation.sets import evaluate, evaluate_set, over_sets
+from arcmask.evaluation.evaluator import Evaluator, open_evaluator
+from arcmask.evaluation.sets import evaluate, evaluate_set, likelihood, over_sets
 from arcmask.evaluation.statistics import (
     PairedDifference,
     Summary,

@@ -1,32 +1,34 @@
-"""The scores of sets of samples, and a denoiser's likelihood.
+"""The scores of sets of samples, and the likelihood of held-out rows under a denoiser.
 
 Under torchrun every process scores its share of the texts into the cache, and the first one collects the results.
 Settings are checked before a model is loaded.
 """
 
 import json
+import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from arcmask.data import Tokenizer, open_tokenizer
-from arcmask.data.index import INDEX
+import numpy as np
+from torch import Tensor
+
+import arcmask.evaluation.scores as scoring
+from arcmask.data import Tokenizer, open_prepared, open_tokenizer
+from arcmask.data.prepared import INDEX
 from arcmask.downloads import cache_folder
 from arcmask.errors import ArcmaskError
 from arcmask.evaluation.cache import Share
-from arcmask.evaluation.counting import distinct_score, entropy_score, real_word_score, repetition_score
-from arcmask.evaluation.evaluator import Evaluator
-from arcmask.evaluation.held_out import likelihood
-from arcmask.evaluation.mauve import INSTALL, LEAST, has_mauve, mauve_score, text_features
-from arcmask.evaluation.opening import open_evaluator
-from arcmask.evaluation.perplexity import perplexity_score, text_losses
+from arcmask.evaluation.evaluator import Evaluator, open_evaluator
 from arcmask.evaluation.statistics import summarize
 from arcmask.evaluation.texts import Reference, ReferenceWords, SampleSet, read_samples
 from arcmask.feedback import find_operator
 from arcmask.files import sha256
 from arcmask.model import Denoiser
+from arcmask.objective import TwoPass, likelihood_bound
+from arcmask.progress import Progress
 from arcmask.settings.evaluate import EvaluateConfig, PerplexitySettings
 
 _DEFAULT = PerplexitySettings()
@@ -113,29 +115,83 @@ def evaluate_set(
     options: dict[str, Any] = {"cache": cache_folder() if cache is None else cache, "batch_tokens": batch_tokens}
     scores: dict[str, Any] = {}
     if evaluator is not None:
-        losses = text_losses(evaluator, texts, perplexity, **options)
+        losses = scoring.text_losses(evaluator, texts, perplexity, **options)
         assert losses is not None
-        scores["generative_perplexity"] = perplexity_score(evaluator, losses, perplexity, seed)
+        scores["generative_perplexity"] = scoring.perplexity_score(evaluator, losses, perplexity, seed)
     name = tokenizer.name if isinstance(tokenizer, Tokenizer) else tokenizer
     if token_lists is None and isinstance(tokenizer, Tokenizer):
         token_lists = tokenizer.encode_batch(texts)
     if token_lists is not None:
-        scores["entropy"] = entropy_score(token_lists, name or _OWN_TOKENS, seed)
+        scores["entropy"] = scoring.entropy_score(token_lists, name or _OWN_TOKENS, seed)
     for n in (1, 2, 3):
-        scores[f"distinct_{n}"] = distinct_score(texts, n, seed)
-    scores["repetition"] = repetition_score(texts, seed)
+        scores[f"distinct_{n}"] = scoring.distinct_score(texts, n, seed)
+    scores["repetition"] = scoring.repetition_score(texts, seed)
     if reference_words is not None:
-        scores["real_word_rate"] = real_word_score(texts, reference_words, seed)
+        scores["real_word_rate"] = scoring.real_word_score(texts, reference_words, seed)
     if mauve_reference is not None:
         model = features or evaluator
         if model is None:
             raise ArcmaskError("MAUVE needs a causal LM for its features; give features or evaluator")
-        ours, real = (text_features(model, side, perplexity, **options) for side in (texts, mauve_reference))
+        ours, real = (scoring.text_features(model, side, perplexity, **options) for side in (texts, mauve_reference))
         assert ours is not None
         assert real is not None
-        scores["mauve"] = mauve_score(ours, real, model, perplexity, kmeans_seeds)
+        scores["mauve"] = scoring.mauve_score(ours, real, model, perplexity, kmeans_seeds)
     digest = sha256(json.dumps(list(texts)).encode())
     return {"count": len(texts), "source": source, "sha256": digest, "scores": scores}
+
+
+def likelihood(
+    denoiser: Denoiser,
+    data: str,
+    *,
+    rows: int | None = None,
+    seed: int = 0,
+    batch_size: int = 16,
+    split: str = "validation",
+) -> dict[str, Any]:
+    """Return the likelihood bound on a prepared folder: nats per token, perplexity and bits per byte.
+
+    The keys are `plain` and, if the denoiser has feedback, `two_pass`; both see the same noise. The rows (default: all)
+    are spread evenly over the split.
+    """
+    if rows is not None and rows < 1:
+        raise ArcmaskError(f"rows is {rows}, but must be 1 or more")
+    corpus = open_prepared(data, split)
+    corpus.check_fits(vocab_size=denoiser.table.shape[0], mask_id=denoiser.mask_id, max_length=denoiser.max_length)
+    count = len(corpus) if rows is None else min(rows, len(corpus))
+    numbers = np.arange(count, dtype=np.int64) * len(corpus) // count
+    feedback = getattr(denoiser, "feedback", None)
+    operators: dict[str, str | None] = {"plain": None}
+    if feedback is not None and feedback.operator != "none":
+        operators["two_pass"] = feedback.operator
+    objective = TwoPass(denoiser, feedback)
+    bytes_per_token = corpus.record.text_bytes / (corpus.record.tokens + corpus.record.dropped_tokens)
+
+    def batches(progress: Progress) -> Iterator[Tensor]:
+        for start in range(0, count, batch_size):
+            batch = corpus.rows(numbers[start : start + batch_size])
+            yield batch
+            progress.advance(len(batch))
+
+    records = {}
+    for name, operator in operators.items():
+        with Progress(f"likelihood, {name}", unit="rows", total=count) as progress:
+            bound = likelihood_bound(objective, batches(progress), feedback=operator is not None, seed=seed)
+        records[name] = {
+            "nats": bound.nats,
+            "standard_error": None if math.isnan(bound.standard_error) else bound.standard_error,
+            "perplexity": bound.perplexity,
+            "bits_per_byte": bound.bits_per_byte(bytes_per_token),
+            "rows": bound.rows,
+            "tokens": bound.tokens,
+            "data": data,
+            "split": split,
+            "tokenizer": corpus.index.tokenizer,
+            "seed": seed,
+            "batch_size": batch_size,
+            "feedback": operator,
+        }
+    return records
 
 
 def _evaluate_sets(config: EvaluateConfig, share: Share) -> dict[str, dict[str, Any]]:
@@ -156,9 +212,9 @@ def _evaluate_sets(config: EvaluateConfig, share: Share) -> dict[str, dict[str, 
     real = [text for one in references for text in one or ()]
     options: dict[str, Any] = {"cache": cache_folder(), "batch_tokens": config.batch_tokens}
     if evaluator is not None:
-        text_losses(evaluator, texts, config.perplexity, share=share, **options)
+        scoring.text_losses(evaluator, texts, config.perplexity, share=share, **options)
     if features is not None and real:
-        text_features(features, texts + real, config.perplexity, share=share, **options)
+        scoring.text_features(features, texts + real, config.perplexity, share=share, **options)
     if share.rank != 0:
         return {}
     options |= {"perplexity": config.perplexity, "kmeans_seeds": config.kmeans_seeds, "seed": config.seed}
@@ -188,18 +244,18 @@ def _mauve_references(
     """Draw as many reference texts as each set has samples; None, with a warning, where MAUVE cannot be computed."""
     if reference is None or config.features == "none":
         return [None] * len(sets)
-    if not has_mauve():
-        warnings.warn(f"{INSTALL}; it is left out", stacklevel=2)
+    if not scoring.has_mauve():
+        warnings.warn(f"{scoring.INSTALL}; it is left out", stacklevel=2)
         return [None] * len(sets)
     references: list[list[str] | None] = []
     for one in sets:
         texts = reference.texts(len(one.texts), config.seed)
-        is_enough = min(sum(map(bool, one.texts)), sum(map(bool, texts))) >= LEAST
+        is_enough = min(sum(map(bool, one.texts)), sum(map(bool, texts))) >= scoring.LEAST
         references.append(texts if is_enough else None)
         if not is_enough:
             warnings.warn(
-                f"MAUVE needs {LEAST} texts on each side, but {one.source} has {len(one.texts)} and {reference.source} "
-                f"{len(texts)}; it is left out",
+                f"MAUVE needs {scoring.LEAST} texts on each side, but {one.source} has {len(one.texts)} and "
+                f"{reference.source} {len(texts)}; it is left out",
                 stacklevel=2,
             )
     return references

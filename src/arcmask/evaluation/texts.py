@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from arcmask.data import Tokenizer, open_prepared, read_index
-from arcmask.data.index import INDEX
+from arcmask.data.prepared import INDEX
 from arcmask.errors import ArcmaskError
 from arcmask.evaluation.evaluator import END
 

@@ -9,9 +9,8 @@ from transformers import BertConfig, BertLMHeadModel
 
 from arcmask.errors import ArcmaskError
 from arcmask.evaluation import PerplexitySettings, open_evaluator
-from arcmask.evaluation.opening import make_evaluator
-from arcmask.evaluation.perplexity import text_losses
-from arcmask.evaluation.smollm2 import GGUF, fetch_smollm2
+from arcmask.evaluation.evaluator import GGUF, fetch_smollm2, make_evaluator
+from arcmask.evaluation.scores import text_losses
 
 TEXTS = ["We hold these truths", "to be self-evident"]
 
