@@ -14,7 +14,7 @@ from typing import Any
 from arcmask.errors import ArcmaskError
 
 UNFINISHED = ".tmp"  # the ending of files and folders that are being written; a killed process can leave one behind
-LAST = "config.json"  # readers open this file first, so it is moved into place last
+LAST = ("config.json", "inspect.json")  # these say that a folder is complete, so they are moved into place last
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -32,12 +32,17 @@ def writable(path: Path, *, is_folder: bool = False) -> Path:
     """Return the path of a file or a folder, or raise if it cannot be written. Nothing is written to find out."""
     if not is_folder and path.exists() and not path.is_file():
         raise ArcmaskError(f"cannot write to {path}: it is not a regular file")
-    nearest = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    nearest = nearest_folder(path)
     if (is_folder or nearest != path) and not nearest.is_dir():
         raise ArcmaskError(f"cannot write to {path}: {nearest} is not a folder")
     if not os.access(nearest, os.W_OK):
         raise ArcmaskError(f"cannot write to {path}: {nearest} does not allow it")
     return path
+
+
+def nearest_folder(path: Path) -> Path:
+    """Return the path itself if it exists, or the nearest folder above it that does."""
+    return next(parent for parent in (path, *path.absolute().parents) if parent.exists())
 
 
 def flush(path: Path) -> None:
@@ -93,7 +98,7 @@ def written_whole(folder: Path, replaces: tuple[str, ...] = ()) -> Iterator[Path
         raise ArcmaskError(f"cannot write to {folder}: {error.strerror}") from error
     try:
         yield scratch
-        written = sorted(scratch.iterdir(), key=lambda file: file.name == LAST)
+        written = sorted(scratch.iterdir(), key=lambda file: file.name in LAST)
         for file in written:
             file.chmod(0o666 & ~_umask())  # some writers make files that only their user can read
             flush(file)

@@ -7,12 +7,13 @@ base/inspect/, and for each arm and seed a training run, likelihood.json, and pe
 """
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import yaml  # type: ignore[import-untyped]
+import yaml
 from filelock import FileLock, Timeout
 
 from arcmask.errors import ArcmaskError
@@ -130,15 +131,33 @@ def cell_folder(experiment: Path, arm: str, seed: int, budget: int | None = None
 def locked(path: Path, holder: str | None = None) -> Iterator[None]:
     """Hold the lock file `path`. The system releases it when the process ends, however it ends.
 
-    Waits for another process; with `holder`, a description of what is locked, refuses instead.
+    Waits for another process; with `holder`, a description of what is locked, refuses instead and names its PID.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path, timeout=-1 if holder is None else 0)
     try:
         lock.acquire()
     except Timeout:
-        raise ArcmaskError(f"another process is at work in {holder}; wait for it or give another name") from None
+        pid = path.read_text(encoding="ascii", errors="replace").strip()
+        process = f"another process (PID {pid})" if pid.isdecimal() else "another process"
+        raise ArcmaskError(f"{process} holds {holder}; wait for it or give another name") from None
     try:
+        path.write_text(str(os.getpid()))
         yield
     finally:
         lock.release()
+
+
+@contextmanager
+def locked_run(folder: Path) -> Iterator[None]:
+    """Hold a run folder for this process. A new folder to which nothing was written is removed again."""
+    is_new = not folder.exists()
+    try:
+        with locked(folder / LOCK, f"the run folder {folder}"):
+            yield
+    except OSError as error:
+        raise ArcmaskError(f"the run folder {folder} cannot be written: {error.strerror or error}") from error
+    finally:
+        if is_new and folder.is_dir() and [path.name for path in folder.iterdir()] == [LOCK]:
+            (folder / LOCK).unlink()
+            folder.rmdir()

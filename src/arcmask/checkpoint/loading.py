@@ -1,11 +1,13 @@
 """Find out what kind of checkpoint a path or a hub id is, and open it as a denoiser with its feedback and tokenizer."""
 
 import os
+import warnings
 from pathlib import Path
 from typing import Any, Literal
 
 import safetensors
 import safetensors.torch
+import torch
 from torch import Tensor
 
 from arcmask.checkpoint.fitting import build_config, build_feedback, default_tokenizer, fit
@@ -15,6 +17,7 @@ from arcmask.downloads import hub_snapshot
 from arcmask.errors import ArcmaskError, check_choice
 from arcmask.model import MDLM, Model, Wrapped, best_device, wrap
 from arcmask.model.denoiser import FEEDBACK_FILE
+from arcmask.model.mdlm import refuse_misfits
 from arcmask.model.wrap import WRAP_FILE
 from arcmask.run_folder import CHECKPOINTS, newest_checkpoint, read_settings
 
@@ -61,8 +64,12 @@ def load(source: str | os.PathLike[str], *, weights: Weights = "ema", mask_id: i
 
 
 def load_for_use(source: str | os.PathLike[str], *, mask_id: int | None = None) -> Model:
-    """Load a denoiser onto this process's GPU, if it has one."""
-    return load(source, mask_id=mask_id).to(best_device())
+    """Load a denoiser onto this process's GPU, if it has one, and refuse weights that are not finite."""
+    denoiser = load(source, mask_id=mask_id)
+    for name, parameter in denoiser.named_parameters():
+        if not bool(torch.isfinite(parameter).all()):
+            raise ArcmaskError(f"{source} cannot be used: its weights {name} are not finite (NaN or infinite)")
+    return denoiser.to(best_device())
 
 
 def save(denoiser: Model, folder: str | os.PathLike[str]) -> None:
@@ -143,12 +150,23 @@ def _load_masked_lm(folder: Path, config: dict[str, Any], mask_id: int | None) -
     from transformers import AutoModelForMaskedLM
 
     try:
-        model = AutoModelForMaskedLM.from_pretrained(folder)
+        opened: Any = AutoModelForMaskedLM.from_pretrained(
+            folder, output_loading_info=True, ignore_mismatched_sizes=True, trust_remote_code=False
+        )
     except (ValueError, OSError) as error:
         raise ArcmaskError(
             f"{folder} has a model of type {config.get('model_type')!r}, which is neither 'mdlm' nor a masked LM that "
             "transformers opens by itself; open it with its own code and pass it to arcmask.wrap(model, mask_id)"
         ) from error
+    model, report = opened
+    unexpected = sorted(report["unexpected_keys"])
+    refuse_misfits(str(folder), report | {"unexpected_keys": ()})
+    if unexpected:
+        warnings.warn(
+            f"{folder} has weights that a masked LM does not use: {', '.join(unexpected[:3])}"
+            + (f" and {len(unexpected) - 3} more" if len(unexpected) > 3 else ""),
+            stacklevel=2,
+        )
     settings = read_settings(folder / WRAP_FILE) if (folder / WRAP_FILE).is_file() else {}
     tokenizer = _open_tokenizer(folder)
     if mask_id is None:

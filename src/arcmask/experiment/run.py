@@ -21,7 +21,7 @@ from arcmask.data import open_prepared, prepare
 from arcmask.diagnostics.inspection import inspect
 from arcmask.errors import ArcmaskError
 from arcmask.evaluation import Reference, evaluate_set, likelihood, open_evaluator, read_samples
-from arcmask.evaluation.mauve import LEAST, has_mauve
+from arcmask.evaluation.scores import LEAST, has_mauve
 from arcmask.experiment.costs import Clock, Costs
 from arcmask.files import json_bytes, write_whole
 from arcmask.progress import announce
@@ -149,7 +149,8 @@ class Experiment:
         plan, costs = self.plan, Costs.measure(self.plan)
         geometry = self.folder / INSPECTION
         config = InspectConfig(checkpoint=plan.base, data=plan.data, out=str(geometry))
-        yield Stage(f"inspect {plan.base}", costs.inspection(), False, geometry.exists, partial(inspect, config))
+        is_inspected = (geometry / "inspect.json").exists  # the file that is written last
+        yield Stage(f"inspect {plan.base}", costs.inspection(), False, is_inspected, partial(inspect, config))
         for seed in plan.seeds:
             for arm in plan.arms:
                 cell, train_config = cell_folder(self.folder, arm, seed), plan.train(arm, seed)

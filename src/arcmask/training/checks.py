@@ -6,22 +6,25 @@ from pathlib import Path
 
 from arcmask.data import PreparedCorpus, open_prepared, read_index
 from arcmask.errors import ArcmaskError, check_choice
-from arcmask.feedback import find_operator
+from arcmask.feedback import Confidence, Gate, SoftMask
+from arcmask.files import nearest_folder, writable
 from arcmask.model import SIZES
-from arcmask.run_folder import read_settings
+from arcmask.run_folder import CONFIG, read_settings, read_yaml, refuse_other_settings
 from arcmask.settings.train import TrainConfig
-from arcmask.training.state import open_run
 
 # Weights, raw weights, averages and two moments, in float32.
 STATE_BYTES = 5 * 4
 
 
-def check_before_loading(config: TrainConfig, run: Path, *, write: bool = True) -> None:
-    """Check settings, data, the checkpoint's fit, the batch size, write access and disk space.
+def check_before_loading(config: TrainConfig, run: Path) -> None:
+    """Check settings, data, the checkpoint's fit, the run folder's settings, write access and disk space.
 
-    With `write`, also create the run's folder.
+    Nothing is written.
     """
-    find_operator(config.operator)
+    if (run / CONFIG).exists():
+        refuse_other_settings(run, read_settings(run / CONFIG, read_yaml), config.to_dict())
+    build_feedback(config)
+    build_gate(config)
     world = int(os.environ.get("WORLD_SIZE", 1))
     if config.batch_size % world:
         raise ArcmaskError(f"the batch of {config.batch_size} cannot be shared evenly by {world} ranks")
@@ -37,13 +40,25 @@ def check_before_loading(config: TrainConfig, run: Path, *, write: bool = True) 
             "steps; give --validate_every 0"
         )
     parameters = _count_parameters(config.init, corpus)
-    if not write or int(os.environ.get("RANK", 0)) > 0:
-        return  # the first rank creates the folder
-    open_run(run, config)
     needed = STATE_BYTES * parameters * (config.keep + 1)  # while saving there is one checkpoint more
-    free = shutil.disk_usage(run).free
+    free = shutil.disk_usage(nearest_folder(writable(run, is_folder=True))).free
     if free < needed:
         raise ArcmaskError(f"{run} has {free / 1e9:.1f} GB free, but its checkpoints need {needed / 1e9:.1f} GB")
+
+
+def build_feedback(config: TrainConfig) -> SoftMask:
+    """Build the feedback that a run trains."""
+    confidence = (
+        Confidence(scale=config.scale, centre=config.centre, steepness=config.steepness)
+        if config.fixed_weight is None
+        else Confidence(fixed=config.fixed_weight)
+    )
+    return SoftMask(config.operator, config.top_k, config.karcher_steps, confidence)
+
+
+def build_gate(config: TrainConfig) -> Gate:
+    """Build the gate that decides which steps use feedback."""
+    return Gate(probability=config.gate_probability, band=config.band, reading=config.band_reading)
 
 
 def _count_parameters(init: str, corpus: PreparedCorpus) -> int:

@@ -13,8 +13,8 @@ from arcmask.model import autocast, best_device
 from arcmask.objective import TwoPass
 from arcmask.settings import Precision
 from arcmask.settings.train import TrainConfig
-from arcmask.training.checks import STATE_BYTES, check_before_loading
-from arcmask.training.loop import build_feedback, build_model
+from arcmask.training.checks import STATE_BYTES, build_feedback, check_before_loading
+from arcmask.training.loop import build_model
 
 
 def measure_step(objective: TwoPass, rows: Tensor, precision: Precision = "auto") -> tuple[float, float]:
@@ -37,7 +37,7 @@ def measure_step(objective: TwoPass, rows: Tensor, precision: Precision = "auto"
 
 def describe_training(config: TrainConfig, run: Path) -> str:
     """Check the settings, measure a step, and describe the run; nothing is written."""
-    check_before_loading(config, run, write=False)
+    check_before_loading(config, run)
     corpus = open_prepared(config.data, "train")
     model = build_model(config, corpus.vocab_size, corpus.length)
     parameters = sum(parameter.numel() for parameter in model.parameters())

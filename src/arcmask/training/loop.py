@@ -5,6 +5,7 @@ connects the ranks.
 """
 
 import math
+import os
 import resource
 import signal
 import time
@@ -24,16 +25,15 @@ from torch import Tensor, nn
 from arcmask.checkpoint import load
 from arcmask.data import Batches, open_prepared
 from arcmask.errors import ArcmaskError, Stopped
-from arcmask.feedback import Confidence, Gate, SoftMask
 from arcmask.model import MDLM, SIZES, Model, autocast
 from arcmask.objective import TwoPass, sequence_losses
 from arcmask.progress import Progress
-from arcmask.run_folder import newest_checkpoint
+from arcmask.run_folder import locked_run, newest_checkpoint
 from arcmask.settings.train import TrainConfig
-from arcmask.training.checks import check_before_loading
+from arcmask.training.checks import build_feedback, build_gate, check_before_loading
 from arcmask.training.metrics import Sums, Tracker
 from arcmask.training.optimiser import Average, build_optimiser, rate, set_rates
-from arcmask.training.state import append_metrics, cut_metrics, read_state, save_checkpoint
+from arcmask.training.state import append_metrics, cut_metrics, open_run, read_state, save_checkpoint
 
 
 def train(config: TrainConfig, run: str | Path) -> Path:
@@ -46,18 +46,14 @@ def train(config: TrainConfig, run: str | Path) -> Path:
     ('spherical', 500)
     >>> arcmask.training.train(config, "runs/mine")  # doctest: +SKIP
     """
-    check_before_loading(config, Path(run))
-    return Trainer(config, Path(run)).train()
-
-
-def build_feedback(config: TrainConfig) -> SoftMask:
-    """Build the feedback that a run trains."""
-    confidence = (
-        Confidence(scale=config.scale, centre=config.centre, steepness=config.steepness)
-        if config.fixed_weight is None
-        else Confidence(fixed=config.fixed_weight)
-    )
-    return SoftMask(config.operator, config.top_k, config.karcher_steps, confidence)
+    run = Path(run)
+    check_before_loading(config, run)
+    is_first = int(os.environ.get("RANK", 0)) == 0
+    with locked_run(run) if is_first else nullcontext():
+        trainer = Trainer(config, run)
+        if is_first:  # only now: settings that are refused leave no run behind
+            open_run(run, config)
+        return trainer.train()
 
 
 def build_model(config: TrainConfig, vocab_size: int, length: int) -> Model:
@@ -91,7 +87,7 @@ class Trainer:
         corpus = open_prepared(config.data, "train")
         self.batches = Batches(corpus, batch_size=config.batch_size, seed=config.seed, rank=self.rank, world=self.world)
         self.length = corpus.length
-        self.gate = Gate(probability=config.gate_probability, band=config.band, reading=config.band_reading)
+        self.gate = build_gate(config)
         self.model = build_model(config, corpus.vocab_size, corpus.length)
         corpus.check_fits(
             vocab_size=self.model.table.shape[0], mask_id=self.model.mask_id, max_length=self.model.max_length
@@ -105,7 +101,6 @@ class Trainer:
         self.trained = {name: p for name, p in self.objective.named_parameters() if p.requires_grad}
         self.average = Average(self.trained, config.ema)
         self.step = 0
-        self.tracker = Tracker(config, run) if self.rank == 0 else None
 
     def _prepare_model(self) -> None:
         model = self.model
@@ -120,6 +115,7 @@ class Trainer:
         """Train the remaining steps and return the path of the last checkpoint."""
         self.accelerator.wait_for_everyone()
         self._resume()
+        self.tracker = Tracker(self.config, self.run) if self.rank == 0 else None
         with _stop_signals() as is_stopping, self._progress() as progress:
             while self.step < self.config.steps:
                 record = self._train_step()
@@ -169,7 +165,7 @@ class Trainer:
                 scale = self.world / (config.batch_size * self.length)
                 self.accelerator.backward(result.loss * scale)
             sums += Sums.of(result)
-        self._refuse_non_finite(sums)
+        self._refuse_non_finite("loss", float(sums[0]))
         total = self._sum(sums)
         norm = self._apply_gradients(draw.feedback)
         self.step += 1
@@ -189,6 +185,7 @@ class Trainer:
                 parameter.grad = None
         with_gradient = [p for p in self.trained.values() if p.grad is not None]
         norm = float(torch.nn.utils.clip_grad_norm_(with_gradient, self.config.clip)) if with_gradient else 0.0
+        self._refuse_non_finite("gradient norm", norm)
         self.optimiser.step()
         self.average.update(self.trained)
         return norm
@@ -199,12 +196,13 @@ class Trainer:
             return {}
         return {name: getattr(confidence, name).item() for name in ("scale", "centre", "steepness")}
 
-    def _refuse_non_finite(self, sums: Tensor) -> None:
-        losses: Tensor = self.accelerator.gather(sums[:1].float().to(self.accelerator.device))
-        ranks = [rank for rank, value in enumerate(losses.tolist()) if not math.isfinite(value)]
+    def _refuse_non_finite(self, name: str, value: float) -> None:
+        """Raise on all ranks if a number is not finite on any of them."""
+        values: Tensor = self.accelerator.gather(torch.tensor([value], device=self.accelerator.device))
+        ranks = [rank for rank, number in enumerate(values.tolist()) if not math.isfinite(number)]
         if ranks:
             raise ArcmaskError(
-                f"the loss is not finite at step {self.step + 1} on rank {ranks[0]}; the last good checkpoint is "
+                f"the {name} is not finite at step {self.step + 1} on rank {ranks[0]}; the last good checkpoint is "
                 f"{newest_checkpoint(self.run) or 'none'}"
             )
 
@@ -248,6 +246,12 @@ class Trainer:
         self.tracker.log(record)
 
     def _save(self) -> None:
+        for name, parameter in self.trained.items():  # equal on all ranks, so all of them stop
+            if not bool(torch.isfinite(parameter).all()):
+                raise ArcmaskError(
+                    f"the weights {name} are not finite after step {self.step}; the last good checkpoint is "
+                    f"{newest_checkpoint(self.run) or 'none'}"
+                )
         if self.rank == 0:
             tensors = {f"raw.{name}": p.detach().clone() for name, p in self.trained.items()}
             tensors |= {f"average.{name}": shadow.clone() for name, shadow in self.average.shadow.items()}

@@ -26,8 +26,6 @@ from arcmask.run_folder import (
     complete_checkpoints,
     newest_checkpoint,
     read_settings,
-    read_yaml,
-    refuse_other_settings,
     write_yaml,
 )
 from arcmask.settings.train import TrainConfig
@@ -36,17 +34,12 @@ TENSORS, COUNTS = "trainer.safetensors", "trainer.json"
 
 
 def open_run(run: Path, config: TrainConfig) -> None:
-    """Create the run's folder, or check that it has the same settings; remove what killed saves left."""
-    try:
-        (run / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
-        if (run / CONFIG).exists():
-            refuse_other_settings(run, read_settings(run / CONFIG, read_yaml), config.to_dict())
-        else:
-            write_yaml(run / CONFIG, config.to_dict())
-        for leftover in (run / CHECKPOINTS).glob(".*"):
-            shutil.rmtree(leftover, ignore_errors=True)
-    except OSError as error:
-        raise ArcmaskError(f"the run folder {run} cannot be written: {error.strerror}") from error
+    """Write the settings into a new run's folder, and remove what killed saves left."""
+    (run / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
+    if not (run / CONFIG).exists():
+        write_yaml(run / CONFIG, config.to_dict())
+    for leftover in (run / CHECKPOINTS).glob(".*"):
+        shutil.rmtree(leftover, ignore_errors=True)
 
 
 def save_checkpoint(
@@ -86,17 +79,17 @@ def read_state(checkpoint: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def cut_metrics(run: Path, step: int) -> None:
-    """Drop the metrics of later steps and an unfinished line; those steps are trained and logged again."""
+    """Drop the metrics of later steps, which are trained and logged again, and lines that cannot be read."""
     path = run / METRICS
     if not path.exists():
         return
     kept = []
-    for line in path.read_text().splitlines():
+    for line in path.read_text(errors="replace").splitlines():
         try:
-            record = json.loads(line)
-        except ValueError:
-            break
-        if record["step"] <= step:
+            is_kept = json.loads(line)["step"] <= step
+        except (ValueError, KeyError, TypeError):
+            continue
+        if is_kept:
             kept.append(line + "\n")
     write_whole(path, "".join(kept).encode())
 
