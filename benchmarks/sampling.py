@@ -17,8 +17,8 @@ from arcmask.feedback import OPERATORS, SoftMask
 from arcmask.model import MDLM, autocast, has_fast_bfloat16
 from arcmask.sampling.draws import Draws
 from arcmask.sampling.filters import Filter
-from arcmask.sampling.loop import Sampler
 from arcmask.sampling.rules import Ancestral
+from arcmask.sampling.sampler import Sampler
 from arcmask.settings import Precision
 from benchmarks.measure import peak_extra_bytes, table, use_threads
 from benchmarks.plain import PlainSampler

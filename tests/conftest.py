@@ -5,9 +5,7 @@ import os
 # Some virtual machines announce AMX and kill the process that runs it; set before torch first multiplies.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 # Parallel test processes share the cores: one thread for each of them and for what they start.
-IS_PARALLEL = "PYTEST_XDIST_WORKER" in os.environ
-if IS_PARALLEL:
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1" if "PYTEST_XDIST_WORKER" in os.environ else "2")
 
 import pytest
 import torch
@@ -18,7 +16,7 @@ from arcmask.feedback import OPERATORS
 pytest_plugins = ["prepared_fixtures"]
 settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=40)
 settings.load_profile("repeatable")
-torch.set_num_threads(1 if IS_PARALLEL else 2)
+torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 
 
 @pytest.fixture(params=sorted(OPERATORS), scope="session")

@@ -17,7 +17,7 @@ from arcmask.checkpoint import load
 from arcmask.data import PrepareConfig, prepare
 from arcmask.errors import ArcmaskError
 from arcmask.feedback import Gate
-from arcmask.training import TrainConfig, loop, state, train
+from arcmask.training import TrainConfig, state, train, trainer
 from arcmask.training.dry_run import describe_training
 from arcmask.training.metrics import Sums
 from arcmask.training.optimiser import Average, rate
@@ -183,7 +183,7 @@ def test_a_tracker_that_fails_is_dropped_and_training_goes_on(config, tmp_path, 
         raise ConnectionError("the server went away")
 
     monkeypatch.setattr(Accelerator, "log", gone)
-    with pytest.warns(UserWarning, match="the tracker failed and is no longer used; training continues .the server went away"):
+    with pytest.warns(UserWarning, match="the tracker failed and is no longer used; .* .the server went away"):
         train(replace(config, tracker="tensorboard", steps=3, validate_every=0), tmp_path / "run")
     assert len(metrics(tmp_path / "run")) == 3
 
@@ -205,7 +205,7 @@ def test_a_changed_setting_is_refused_with_the_difference(config, tmp_path):
     ],
 )
 def test_a_wrong_run_dies_before_a_model_is_built(config, tmp_path, monkeypatch, change, message):
-    monkeypatch.setattr(loop, "build_model", None)
+    monkeypatch.setattr(trainer, "build_model", None)
     with pytest.raises(ArcmaskError, match=message):
         train(replace(config, **change), tmp_path / "run")
 
@@ -214,7 +214,7 @@ def test_validation_without_held_out_rows_is_missed_before_a_model_is_built(conf
     (tmp_path / "text.txt").write_text("the people of the united states " * 50)
     data = str(tmp_path / "data")
     prepare(PrepareConfig(corpus=str(tmp_path / "text.txt"), out=data, tokenizer="text8", length=16, holdout="none"))
-    monkeypatch.setattr(loop, "build_model", None)
+    monkeypatch.setattr(trainer, "build_model", None)
     with pytest.raises(ArcmaskError, match=r"prepared with holdout none, but the run validates every 6 steps"):
         train(replace(config, data=data), tmp_path / "run")
     assert not (tmp_path / "run").exists()

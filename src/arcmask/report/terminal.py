@@ -8,8 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+import arcmask.report.table as report_table
 from arcmask.errors import ArcmaskError
-from arcmask.report import table as report_table
 from arcmask.report.comparisons import Comparison, Pair, comparisons, multiplicity_note, pairs
 from arcmask.report.folder import Experiment, read_run
 from arcmask.report.quantities import KINDS

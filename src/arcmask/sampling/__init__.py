@@ -2,8 +2,8 @@
 
 from arcmask.sampling.filters import Filter
 from arcmask.sampling.generate import Samples, sample
-from arcmask.sampling.loop import Sampler
 from arcmask.sampling.rules import RULES
+from arcmask.sampling.sampler import Sampler
 from arcmask.sampling.trace import Trace
 from arcmask.settings.sample import SampleConfig
 

@@ -5,7 +5,6 @@ Only `make_sampler` turns settings into a `Sampler`.
 Shapes: L positions.
 """
 
-import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
@@ -23,11 +22,12 @@ from arcmask.files import sha256, writable
 from arcmask.model import Denoiser, autocast
 from arcmask.model.denoiser import uses_bfloat16
 from arcmask.progress import Progress
+from arcmask.ranks import rank, world_size
 from arcmask.sampling.draws import Draws
 from arcmask.sampling.filters import Filter
-from arcmask.sampling.loop import Sampler
 from arcmask.sampling.rules import Rule, find_rule
 from arcmask.sampling.sample_file import SampleFile
+from arcmask.sampling.sampler import Sampler
 from arcmask.sampling.trace import Trace
 from arcmask.settings import Precision
 from arcmask.settings.sample import SampleConfig
@@ -138,8 +138,7 @@ def generate(config: SampleConfig, load: Callable[[str], Denoiser]) -> Iterator[
     starts = start_tokens(denoiser, config.prompt, config.length, config.num)
     sampler = make_sampler(denoiser, config, starts.shape[1], config.feedback or "trained")
     file = None if out is None else SampleFile(out, _record_settings(config, sampler, starts.shape[1]))
-    rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-    indices = [i for i in range(rank, config.num, world) if file is None or i not in file.indices]
+    indices = [i for i in range(rank(), config.num, world_size()) if file is None or i not in file.indices]
     with Progress("sampling", unit="samples", total=len(indices)) if file is not None else nullcontext() as progress:
         for batch in _batches(indices, config.batch_size):
             records = _records(batch, draw_batch(sampler, starts, batch, config), config.checkpoint)

@@ -10,7 +10,7 @@ from arcmask.feedback import Operator, find_operator
 from arcmask.model import Denoiser
 from arcmask.progress import Progress
 from arcmask.sampling.generate import Samples, check_settings, draw_batch, make_sampler, prompt_ids, start_tokens
-from arcmask.sampling.loop import Sampler
+from arcmask.sampling.sampler import Sampler
 from arcmask.settings.explore import ExploreConfig
 from arcmask.settings.sample import SampleConfig
 

@@ -1,6 +1,5 @@
 """The checks before training, so that a wrong run fails within seconds and before a model is built."""
 
-import os
 import shutil
 from pathlib import Path
 
@@ -9,6 +8,7 @@ from arcmask.errors import ArcmaskError, check_choice
 from arcmask.feedback import Confidence, Gate, SoftMask
 from arcmask.files import nearest_folder, writable
 from arcmask.model import SIZES
+from arcmask.ranks import world_size
 from arcmask.run_folder import CONFIG, read_settings, read_yaml, refuse_other_settings
 from arcmask.settings.train import TrainConfig
 
@@ -25,7 +25,7 @@ def check_before_loading(config: TrainConfig, run: Path) -> None:
         refuse_other_settings(run, read_settings(run / CONFIG, read_yaml), config.to_dict())
     build_feedback(config)
     build_gate(config)
-    world = int(os.environ.get("WORLD_SIZE", 1))
+    world = world_size()
     if config.batch_size % world:
         raise ArcmaskError(f"the batch of {config.batch_size} cannot be shared evenly by {world} ranks")
     share = config.batch_size // world

@@ -1,6 +1,5 @@
 """What a training run would take, from one measured step."""
 
-import os
 import time
 from pathlib import Path
 
@@ -11,10 +10,11 @@ from arcmask.data import open_prepared
 from arcmask.feedback import Gate
 from arcmask.model import autocast, best_device
 from arcmask.objective import TwoPass
+from arcmask.ranks import world_size
 from arcmask.settings import Precision
 from arcmask.settings.train import TrainConfig
 from arcmask.training.checks import STATE_BYTES, build_feedback, check_before_loading
-from arcmask.training.loop import build_model
+from arcmask.training.trainer import build_model
 
 
 def measure_step(objective: TwoPass, rows: Tensor, precision: Precision = "auto") -> tuple[float, float]:
@@ -46,7 +46,7 @@ def describe_training(config: TrainConfig, run: Path) -> str:
     objective = TwoPass(model, build_feedback(config)).to(device).train()
     plain, with_feedback = measure_step(objective, corpus.rows(range(count)), config.precision)
     share = config.gate_probability if config.operator != "none" else 0.0
-    world = int(os.environ.get("WORLD_SIZE", 1))
+    world = world_size()
     step = (plain * (1 - share) + with_feedback * share) * config.batch_size / count / world
     machine = f"this machine's processor ({torch.get_num_threads()} threads)" if device.type == "cpu" else "this GPU"
     tokens = config.steps * config.batch_size * corpus.length

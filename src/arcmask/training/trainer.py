@@ -5,7 +5,6 @@ connects the ranks.
 """
 
 import math
-import os
 import resource
 import signal
 import time
@@ -28,6 +27,7 @@ from arcmask.errors import ArcmaskError, Stopped
 from arcmask.model import MDLM, SIZES, Model, autocast
 from arcmask.objective import TwoPass, sequence_losses
 from arcmask.progress import Progress
+from arcmask.ranks import rank
 from arcmask.run_folder import locked_run, newest_checkpoint
 from arcmask.settings.train import TrainConfig
 from arcmask.training.checks import build_feedback, build_gate, check_before_loading
@@ -48,7 +48,7 @@ def train(config: TrainConfig, run: str | Path) -> Path:
     """
     run = Path(run)
     check_before_loading(config, run)
-    is_first = int(os.environ.get("RANK", 0)) == 0
+    is_first = rank() == 0
     with locked_run(run) if is_first else nullcontext():
         trainer = Trainer(config, run)
         if is_first:  # only now: settings that are refused leave no run behind
