@@ -1,6 +1,7 @@
-"""The example programs run as their first lines say, offline, and print what they promise."""
+"""The example programs run as their first lines say, offline; the pages show what the programs compute."""
 
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -88,3 +89,14 @@ def test_the_table_of_the_feedback_page_is_what_the_operators_do():
         rows = [line.replace("|", " ").replace("`", " ").split() for line in page.splitlines()]
         assert [name, *norms] in rows, (name, norms)
         assert [name, *angles] in rows, (name, angles)
+
+
+def test_the_results_at_equal_entropy_are_those_of_the_stored_scores(capsys, monkeypatch):
+    folder = ROOT / "docs" / "results"
+    monkeypatch.setattr(sys, "argv", ["equal_entropy.py", str(folder / "scores.json")])
+    runpy.run_path(str(folder / "equal_entropy.py"), run_name="__main__")
+    printed = [line.split(" | ")[2:] for line in capsys.readouterr().out.splitlines() if " minus " in line]
+    page = (folder / "README.md").read_text().replace("**", "").replace("\u2212", "-")
+    assert len(printed) == 18
+    for columns in printed:
+        assert " | ".join(columns) in page

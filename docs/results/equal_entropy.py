@@ -1,101 +1,59 @@
-"""Differences in generative perplexity between arms, as they are and at equal entropy.
+"""Print the differences in generative perplexity between arms, as measured and at equal entropy.
 
-python docs/results/equal_entropy.py docs/results/quickstart-long
+    python docs/results/equal_entropy.py docs/results/scores.json
 
-A sampler that repeats itself gets a low perplexity for nothing. How much perplexity comes with entropy is read off the
-samples themselves: the slope of a sample's nats a token over its entropy, within cells (arm, seed, budget), one slope
-for each budget. A cell's log perplexity is then moved along that slope to the entropy that the other arm has.
+Samples with lower entropy get a lower perplexity. The slope of a sample's nats per token over its entropy is estimated
+within cells (arm, seed, budget), one slope per budget. Each difference is then corrected along that slope.
 """
 
 import json
 import math
 import sys
-from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from arcmask.evaluation import PerplexitySettings, open_evaluator, paired_difference, read_samples
-from arcmask.evaluation.perplexity import text_losses
+from arcmask.evaluation import summarize
 
 
-@dataclass(frozen=True)
-class Cell:
-    """The samples of an arm, a seed and a budget: nats and tokens by the evaluator, entropy of the characters."""
-
-    nats: NDArray[np.float64]
-    tokens: NDArray[np.float64]
-    entropy: NDArray[np.float64]
-
-    @property
-    def log_perplexity(self) -> float:
-        return float(self.nats.sum() / self.tokens.sum())
-
-    @property
-    def mean_entropy(self) -> float:
-        return float(self.entropy.mean())
-
-
-def entropy(tokens: list[int]) -> float:
-    shares = np.array(list(Counter(tokens).values())) / len(tokens)
-    return float(-(shares * np.log(shares)).sum())
-
-
-def slope(cells: list[Cell]) -> float:
-    """Nats a token for a nat of entropy, within cells, samples weighted by their tokens."""
-    above = below = 0.0
+def slope(cells: list[Any]) -> float:
+    """Return the nats per token that come with one nat of entropy, within cells, weighted by tokens."""
+    covariance = variance = 0.0
     for cell in cells:
-        x = cell.entropy - np.average(cell.entropy, weights=cell.tokens)
-        y = cell.nats / cell.tokens - cell.log_perplexity
-        above += float((cell.tokens * x * y).sum())
-        below += float((cell.tokens * x * x).sum())
-    return above / below
+        nats, tokens, entropy = (np.array(cell["texts"][name]) for name in ("nats", "tokens", "entropy"))
+        x = entropy - np.average(entropy, weights=tokens)
+        y = nats / tokens - nats.sum() / tokens.sum()
+        covariance += (tokens * x * y).sum()
+        variance += (tokens * x * x).sum()
+    return covariance / variance
 
 
 def percent(differences: list[float]) -> str:
-    found = paired_difference(differences, [0.0] * len(differences))
-    low, high = (
-        100 * math.expm1(found.mean + sign * (found.half_width if found.half_width is not None else math.nan))
-        for sign in (-1, 1)
-    )
-    return f"{100 * math.expm1(found.mean):+.1f} % ({low:+.1f} to {high:+.1f})"
+    """Format paired differences of log perplexity as a change in percent with its 95 % confidence interval."""
+    summary = summarize(differences)
+    width = summary.half_width or math.nan
+    change, low, high = (100 * math.expm1(summary.mean + shift) for shift in (0, -width, width))
+    return f"{change:+.1f} % ({low:+.1f} to {high:+.1f})"
 
 
-def main(run: Path) -> None:
-    plan = json.loads((run / "plan.json").read_text())
-    evaluator = open_evaluator(plan["evaluator"])
-    settings = PerplexitySettings(start=plan["start"])
-
-    def read(arm: str, seed: int, budget: int) -> Cell:
-        samples = read_samples(str(run / arm / f"seed-{seed}" / f"steps-{budget}" / "samples.jsonl"))
-        losses = text_losses(evaluator, samples.texts, settings, cache=run / "cache")
-        assert losses is not None
-        assert samples.token_lists is not None
-        return Cell(
-            nats=np.array([loss.nats for loss in losses]),
-            tokens=np.array([loss.tokens for loss in losses], dtype=np.float64),
-            entropy=np.array([entropy(list(tokens)) for tokens in samples.token_lists]),
-        )
-
-    arms = sorted(plan["arms"], key=lambda arm: (arm != plan["baseline"], arm))
-    seeds = plan["seeds"]
-    print("| T | arms | perplexity | entropy, nats | perplexity at equal entropy |\n|---|---|---|---|---|")
-    for budget in plan["budgets"]:
-        cells = {(arm, seed): read(arm, seed, budget) for arm in arms for seed in seeds}
+def main(path: str) -> None:
+    """Print a row for each budget and pair of arms."""
+    run = json.loads(Path(path).read_text())
+    print("| T | difference | perplexity | entropy, nats | perplexity at equal entropy |\n|---|---|---|---|---|")
+    for budget in map(str, run["budgets"]):
+        cells = {(arm, seed): run["cells"][arm][seed][budget] for arm in run["arms"] for seed in map(str, run["seeds"])}
         steepness = slope(list(cells.values()))
-        for number, second in enumerate(arms):
-            for first in arms[number + 1 :]:
-                pairs = [(cells[first, seed], cells[second, seed]) for seed in seeds]
-                raw = [a.log_perplexity - b.log_perplexity for a, b in pairs]
-                moved = [a.mean_entropy - b.mean_entropy for a, b in pairs]
-                level = [difference - steepness * move for difference, move in zip(raw, moved, strict=True)]
-                found = paired_difference(moved, [0.0] * len(moved))
-                entropies = f"{found.mean:+.4f} ± {found.half_width:.4f}"
-                print(f"| {budget} | {first} against {second} | {percent(raw)} | {entropies} | {percent(level)} |")
-        print(f"slope at T = {budget}: {steepness:.2f} nats a token for a nat of entropy", file=sys.stderr)
+        for first, second in run["pairs"]:
+            pairs = [(cells[first, str(seed)], cells[second, str(seed)]) for seed in run["seeds"]]
+            ratios = [math.log(a["generative_perplexity"] / b["generative_perplexity"]) for a, b in pairs]
+            entropies = [a["entropy"] - b["entropy"] for a, b in pairs]
+            level = [ratio - steepness * entropy for ratio, entropy in zip(ratios, entropies, strict=True)]
+            change = summarize(entropies)
+            entropy = f"{change.mean:+.4f} ± {change.half_width:.4f}"
+            print(f"| {budget} | {first} minus {second} | {percent(ratios)} | {entropy} | {percent(level)} |")
+        print(f"T = {budget}: {steepness:.2f} nats per token for one nat of entropy", file=sys.stderr)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(*sys.argv[1:])

@@ -1,5 +1,6 @@
-"""How far linear and spherical feedback of one fixed weight turn a blank, where the model is sure and where it is not.
+"""Print how far feedback of weight 0.3 turns the mask's embedding, by the entropy of the prediction.
 
+arcmask prepare sotu data/sotu-text8-128 --tokenizer text8 --length 128
 python docs/results/turns.py sotu-tiny data/sotu-text8-128
 """
 
@@ -17,25 +18,26 @@ WEIGHT = 0.3
 
 
 def main(checkpoint: str, data: str) -> None:
+    """Print a table for a checkpoint, on 24 rows of held-out text at times from 0.1 to 0.9."""
     denoiser, corpus = arcmask.load(checkpoint), open_prepared(data, "validation")
     predictions = predict(denoiser, corpus.rows(range(0, len(corpus), len(corpus) // 24)), seed=0)
     table = denoiser.table.detach().double()
     mask = table[denoiser.mask_id]
-    entropy = torch.cat([found.candidates.entropy.double() for found in predictions])
-    mean = torch.cat(
-        [(found.candidates.probs.double().unsqueeze(2) * table[found.candidates.ids]).sum(1) for found in predictions]
-    )
-    linear = angle((1 - WEIGHT) * mask + WEIGHT * mean, mask.expand_as(mean)).rad2deg()
-    spherical = WEIGHT * angle(mean, mask.expand_as(mean)).rad2deg()
+    candidates = [prediction.candidates for prediction in predictions]
+    entropy = torch.cat([rows.entropy.double() for rows in candidates])
+    mean = torch.cat([(rows.probs.double().unsqueeze(2) * table[rows.ids]).sum(1) for rows in candidates])
+    turns = {
+        "LERP": angle((1 - WEIGHT) * mask + WEIGHT * mean, mask.expand_as(mean)).rad2deg(),
+        "SLERP": WEIGHT * angle(mean, mask.expand_as(mean)).rad2deg(),
+    }
     norm = mean.norm(dim=1) / mask.norm()
-    print(
-        "| predictions | positions | the mean's norm, in the mask's | LERP turns | SLERP turns |\n|---|---|---|---|---|"
-    )
-    for name, chosen in (("sure, below 0.3 nats", entropy < 0.3), ("unsure, above 2 nats", entropy > 2)):
-        turned = " | ".join(f"{turn[chosen].mean():.1f}°" for turn in (linear, spherical))
-        print(f"| {name} | {int(chosen.sum()):,} | {norm[chosen].mean():.2f} | {turned} |")
-    ranks = [float(spearmanr(entropy, turn).statistic) for turn in (linear, spherical)]
-    print(f"| rank correlation with entropy | {len(entropy):,} | | {ranks[0]:+.2f} | {ranks[1]:+.2f} |")
+    print("| entropy of the prediction | positions | norm of the mean / norm of the mask | LERP | SLERP |")
+    print("|---|---|---|---|---|")
+    for name, chosen in (("below 0.3 nats", entropy < 0.3), ("above 2 nats", entropy > 2)):
+        degrees = " | ".join(f"{turn[chosen].mean():.1f}°" for turn in turns.values())
+        print(f"| {name} | {int(chosen.sum()):,} | {norm[chosen].mean():.2f} | {degrees} |")
+    ranks = " | ".join(f"{spearmanr(entropy, turn).statistic:+.2f}" for turn in turns.values())
+    print(f"| rank correlation with entropy | {len(entropy):,} | | {ranks} |")
 
 
 if __name__ == "__main__":
