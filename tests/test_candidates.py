@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from arcmask.candidates import top_candidates
+from arcmask.candidates import Candidates, top_candidates
 from arcmask.errors import ArcmaskError
+from arcmask.feedback import SoftMask
 
 
 def exact(logits: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -97,3 +98,46 @@ def test_a_k_outside_the_vocabulary_is_an_error(k):
 def test_logits_of_a_wrong_shape_are_an_error():
     with pytest.raises(ArcmaskError, match=r"\(M, V\).*\(2, 3, 10\)"):
         top_candidates(torch.zeros(2, 3, 10), 1)
+
+
+@pytest.mark.parametrize("vocabulary", [7, 9000])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_a_row_without_candidates_is_an_error_that_names_the_row(value, vocabulary):
+    logits = torch.randn(300, vocabulary, generator=torch.Generator().manual_seed(4))
+    logits[17, :] = value
+    logits[255, :] = value
+    with pytest.raises(ArcmaskError, match=r"row 17 of the logits .*; 2 of 300 rows"):
+        top_candidates(logits, 3)
+    with pytest.raises(ArcmaskError, match=r"row 255 of the logits .*; 1 of 2 rows"):
+        top_candidates(logits, 3, rows=torch.tensor([4, 255]))
+    top_candidates(logits, 3, rows=torch.tensor([4, 16]))
+
+
+@pytest.mark.parametrize("column", [0, 63, 64, 8999])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_one_such_logit_is_enough_unless_it_is_the_excluded_one(value, column):
+    logits = torch.randn(5, 9000, generator=torch.Generator().manual_seed(4))
+    logits[2, column] = value
+    with pytest.raises(ArcmaskError, match="row 2 of the logits"):
+        top_candidates(logits, 3)
+    assert top_candidates(logits, 3, exclude=column).entropy.isfinite().all()
+
+
+def test_a_row_with_one_possible_token_is_certain():
+    logits = torch.full((1, 28), -torch.inf)
+    logits[0, [5, 27]] = torch.tensor([-3e38, 3e38])  # 27 is the mask
+    candidates = top_candidates(logits, 3, exclude=27)
+    assert candidates.ids[0, 0] == 5
+    assert candidates.probs.tolist() == [[1.0, 0.0, 0.0]]
+    assert candidates.entropy.tolist() == [0.0]
+    logits[0, 5] = -torch.inf
+    with pytest.raises(ArcmaskError, match="row 0 of the logits"):
+        top_candidates(logits, 3, exclude=27)
+
+
+def test_feedback_refuses_candidates_of_such_a_row():
+    """On a GPU `top_candidates` does not wait for the logits, so its candidates may come with a NaN."""
+    probs, entropy = torch.full((2, 1), torch.nan), torch.tensor([0.5, torch.nan])
+    candidates = Candidates(torch.zeros(2, 1, dtype=torch.long), probs, entropy)
+    with pytest.raises(ArcmaskError, match="row 1 of the logits"):
+        SoftMask().blend(torch.tensor([[3, 0, 3]]), candidates, torch.randn(4, 8), mask_id=3)

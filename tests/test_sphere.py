@@ -165,7 +165,11 @@ def test_gradients_stay_exact_across_the_switch_from_series_to_formula():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("scales", [(1.0, 1.0), (1e-15, 1e15), (1e15, 1e-15), (1e-15, 1e-15), (1e15, 1e15)])
+@pytest.mark.parametrize(
+    "scales",
+    [(1.0, 1.0), (1e-15, 1e15), (1e15, 1e-15), (1e-15, 1e-15), (1e15, 1e15)]
+    + [(1e-20, 1e20), (1e20, 1e-20), (1e-20, 1e-20), (1e20, 1e20), (1e30, 1e30)],
+)
 @pytest.mark.parametrize("end", ["same", "opposite", "close", "elsewhere"])
 def test_values_and_gradients_are_finite_at_every_degenerate_pair_and_scale(dtype, scales, end):
     u = sphere.unit(random(50, 24, dtype=dtype))
@@ -193,3 +197,51 @@ def test_gradient_at_a_zero_tangent_is_the_identity():
     tangent = torch.zeros(5, dtype=torch.float64, requires_grad=True)
     jacobian = torch.autograd.functional.jacobian(lambda t: sphere.exp_map(base, t), tangent)
     torch.testing.assert_close(jacobian, torch.eye(5, dtype=torch.float64) - torch.outer(base, base))
+
+
+SCALES = [1e-30, 1e-20, 1e-8, 1.0, 1e8, 1e20, 1e30]
+
+
+@pytest.mark.parametrize("v_scale", SCALES)
+@pytest.mark.parametrize("u_scale", SCALES)
+@pytest.mark.parametrize("name", ["unit", "orthogonal", "angle", "log_map", "exp_map", "slerp", "frechet_mean"])
+def test_float32_values_and_gradients_agree_with_float64_at_any_length(name, u_scale, v_scale):
+    tangent, half, weights = random(40, 24, seed=3), torch.full((40,), 0.3), torch.tensor([0.6, 0.4])
+    function = {
+        "unit": lambda u, v: sphere.unit(u) + sphere.unit(v),
+        "orthogonal": lambda u, v: sphere.orthogonal(u) + sphere.orthogonal(v) + 0 * (u + v),
+        "angle": sphere.angle,
+        "log_map": sphere.log_map,
+        "exp_map": lambda u, v: sphere.exp_map(u, tangent.to(u.dtype)) + sphere.exp_map(v, 0.1 * tangent.to(u.dtype)),
+        "slerp": lambda u, v: sphere.slerp(u, v, half.to(u.dtype)),
+        "frechet_mean": lambda u, v: sphere.frechet_mean(torch.stack([u, v], dim=1), weights.to(u.dtype)),
+    }[name]
+    inputs = [(u_scale * random(40, 24, seed=1)).float(), (v_scale * random(40, 24, seed=2)).float()]
+    results = []
+    for dtype in (torch.float32, torch.float64):
+        u, v = (vector.to(dtype).requires_grad_() for vector in inputs)
+        value = function(u, v)
+        direction = random(*value.shape, seed=7, dtype=dtype)
+        gradients = torch.autograd.grad((value * direction).sum(), (u, v))
+        # A gradient falls with the length, so their product is of the size of the value.
+        results.append([value, gradients[0].double() * u_scale, gradients[1].double() * v_scale])
+    for actual, exact in zip(*results, strict=True):
+        torch.testing.assert_close(actual.double(), exact.double(), rtol=1e-4, atol=2e-5)
+
+
+def test_unit_changes_no_digit_at_other_powers_of_two():
+    vectors = random(200, 48, dtype=torch.float32)
+    plain = vectors / torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    for exponent in (-90, -20, 0, 1, 60, 120):
+        assert torch.equal(sphere.unit(2.0**exponent * vectors), plain)
+
+
+def test_unit_takes_the_smallest_and_the_largest_numbers_and_zero():
+    numbers = torch.finfo(torch.float32)
+    for size in (1e-44, numbers.tiny, numbers.max):
+        vector = torch.tensor([size, 0.0, -size])
+        torch.testing.assert_close(sphere.unit(vector), torch.tensor([0.5, 0.0, 0.5]).sqrt().copysign(vector))
+    zero = torch.zeros(3, requires_grad=True)
+    sphere.unit(zero).sum().backward()
+    assert torch.equal(sphere.unit(zero), zero)
+    assert torch.equal(zero.grad, torch.ones(3))

@@ -40,6 +40,21 @@ class Candidates:
         """Return the candidates on a device, their probabilities and entropies in a dtype."""
         return Candidates(self.ids.to(device), self.probs.to(device, dtype), self.entropy.to(device, dtype))
 
+    def check(self, rows: Tensor | None = None) -> "Candidates":
+        """Return the candidates, or raise if a row has none. `rows` (M,) are the rows' numbers in the logits.
+
+        Candidates on a GPU wait for it here.
+        """
+        is_good = self.entropy.isfinite()
+        if not bool(is_good.all()):
+            bad = (~is_good).nonzero().squeeze(1)
+            row = int(bad[0] if rows is None else rows[bad[0]])
+            raise ArcmaskError(
+                f"row {row} of the logits has NaN, +inf or only -inf, so it has no candidates; "
+                f"{len(bad)} of {len(self)} rows are like this"
+            )
+        return self
+
     @staticmethod
     def join(parts: "Iterable[Candidates]") -> "Candidates":
         """Concatenate the rows of several candidates."""
@@ -52,7 +67,9 @@ def top_candidates(logits: Tensor, k: int, *, rows: Tensor | None = None, exclud
     """Return the top-k candidates of logits (N, V), for every row or for the M rows with the indices `rows`.
 
     `exclude` is an id that gets no probability: the mask's own, which a denoiser must never predict. Logits may be
-    -inf. Entropy and probabilities are computed in float32, or in float64 for float64 logits.
+    -inf, but not all of a row. On a CPU a row with NaN, +inf or only -inf is an error; on a GPU its entropy is NaN, and
+    `SoftMask` or `Candidates.check` raises the error. Entropy and probabilities are computed in float32, or in float64
+    for float64 logits.
 
     >>> import torch
     >>> from arcmask.candidates import top_candidates
@@ -84,7 +101,9 @@ def top_candidates(logits: Tensor, k: int, *, rows: Tensor | None = None, exclud
         top, ids[start:stop] = _top_k(block, k)
         entropy[start:stop] = _entropy(block, top[:, :1], power_buffer[: stop - start])
         probs[start:stop] = torch.softmax(top, dim=-1)
-    return Candidates(ids=ids, probs=probs, entropy=entropy)
+    candidates = Candidates(ids=ids, probs=probs, entropy=entropy)
+    # On a GPU this would wait for the logits.
+    return candidates.check(rows) if logits.device.type == "cpu" else candidates
 
 
 def _top_k(block: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -1,8 +1,9 @@
-"""The unit sphere: angles, the log and exp maps, the Fréchet mean and SLERP.
+"""The unit sphere: angles, the log and exp maps, the Fréchet mean, SLERP, and what operators need of them.
 
 This module knows nothing of tokens or models. Its functions take vectors of any non-zero length and use only their
-direction. They keep the dtype of their input. Their gradients are finite at coincident points, at antipodes and at a
-zero tangent, for two reasons:
+direction. The coefficient functions and `along_arc`, which operators call in every step, square the lengths: in float32
+these must lie between 1e-18 and 1e18. All keep the dtype of their input. Gradients are finite at coincident points, at
+antipodes and at a zero tangent, for two reasons:
 
 - Limits are exact, without an epsilon. theta / sin(theta) as a function of the cosine, and cos and sin(x) / x as
   functions of x squared, are smooth where acos, sqrt and the divisions inside them are not. `_Arc` and `_CosSinc` are
@@ -10,7 +11,7 @@ zero tangent, for two reasons:
 - Between antipodes every great circle is a shortest path. `log_map` and `slerp` take a fixed one (`orthogonal`). In the
   Fréchet mean an antipodal point does not pull, which is the average over all great circles.
 
-Shapes: D dimensions, K points; `...` is any batch.
+Shapes: M rows, D dimensions, K points; `...` is any batch.
 """
 
 import math
@@ -96,8 +97,21 @@ def antipodal(cosine: Tensor) -> Tensor:
 
 def unit(vector: Tensor) -> Tensor:
     """Scale vectors (..., D) to length one; a zero vector stays zero."""
+    vector = _moderate(vector)
     length = torch.linalg.vector_norm(vector, dim=-1, keepdim=True)
     return vector / torch.where(length > 0, length, 1.0)
+
+
+def _moderate(vector: Tensor) -> Tensor:
+    """Scale vectors (..., D) so that their squares neither overflow nor underflow.
+
+    The factor is a power of two, so no digit changes. It is a constant: only the direction of the result matters.
+    """
+    constant = vector.detach()
+    largest = torch.maximum(constant.amax(-1, keepdim=True), -constant.amin(-1, keepdim=True))
+    scale = torch.where(largest > 0, torch.frexp(largest).mantissa / largest, 1.0)
+    tiny = torch.finfo(vector.dtype).tiny
+    return vector * scale.clamp(tiny, 1 / tiny)
 
 
 def orthogonal(vector: Tensor) -> Tensor:
@@ -106,12 +120,17 @@ def orthogonal(vector: Tensor) -> Tensor:
     It is the coordinate axis with the smallest component, made orthogonal. The choice is a convention, so it has no
     derivative.
     """
-    if vector.shape[-1] < 2:
-        return torch.zeros_like(vector)
-    with torch.no_grad():
-        direction = unit(vector)
-        axis = torch.zeros_like(direction).scatter_(-1, direction.abs().argmin(-1, keepdim=True), 1.0)
-        return unit(axis - (axis * direction).sum(-1, keepdim=True) * direction)
+    return _orthogonal(unit(vector.detach()))
+
+
+@torch.no_grad()
+def _orthogonal(direction: Tensor) -> Tensor:
+    """Return what `orthogonal` does, for unit vectors (..., D)."""
+    if direction.shape[-1] < 2:
+        return torch.zeros_like(direction)
+    axis = torch.zeros_like(direction).scatter_(-1, direction.abs().argmin(-1, keepdim=True), 1.0)
+    across = axis - (axis * direction).sum(-1, keepdim=True) * direction
+    return across / torch.linalg.vector_norm(across, dim=-1, keepdim=True)
 
 
 def angle(u: Tensor, v: Tensor) -> Tensor:
@@ -143,7 +162,8 @@ def log_map(base: Tensor, point: Tensor) -> Tensor:
 
 def exp_map(base: Tensor, tangent: Tensor) -> Tensor:
     """Return the unit vector (..., D) reached from `base` along `tangent` (..., D) (Eq. 3)."""
-    cosine, sinc = _cos_sinc((tangent * tangent).sum(-1, keepdim=True))
+    squared = (tangent * tangent).sum(-1, keepdim=True).clamp_max(torch.finfo(tangent.dtype).max)
+    cosine, sinc = _cos_sinc(squared)
     return unit(cosine * unit(base) + sinc * tangent)
 
 
@@ -167,7 +187,7 @@ def frechet_mean(points: Tensor, weights: Tensor, steps: int = 3) -> Tensor:
     tensor([0.7071, 0.7071])
     """
     *batch, k, d = points.shape
-    points = points.reshape(-1, k, d)
+    points = _moderate(points.reshape(-1, k, d))
     coefficients = frechet_coefficients(points, weights.expand(*batch, k).reshape(-1, k), steps)
     return unit(combine(coefficients, points)).reshape(*batch, d)
 
@@ -237,3 +257,35 @@ def slerp_coefficients(cosine: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     squared, ratio = _arc(cosine)
     travelled, sinc = _cos_sinc(weight * weight * squared)
     return weight * sinc * ratio, travelled
+
+
+def along_arc(start: Tensor, points: Tensor, coefficients: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Return |start| * SLERP(start, target, weight) (M, D) (Eqs. 6, 7), and the cosine of the angle to the target (M,).
+
+    The start is one vector (D,). The unit target is the sum of the points (M, K, D) with `coefficients` (M, K). Its
+    angle comes from inner products, so the target itself is never computed and one weighted sum gives the result.
+    """
+    norm = torch.linalg.vector_norm(start)
+    direction = start / torch.where(norm > 0, norm, 1.0)
+    true_cosine = (coefficients * (points @ direction)).sum(-1)
+    opposite = antipodal(true_cosine)
+    cosine = torch.where(opposite, 0.0, true_cosine)
+    on_target, travelled = slerp_coefficients(cosine, weight)
+    # SLERP = cos(w Omega) start + [sin(w Omega) / sin Omega] (target - cos(Omega) start): exactly the start at w = 0.
+    on_start = torch.where(opposite, torch.cos(math.pi * weight), travelled - cosine * on_target)
+    on_target = torch.where(opposite, 0.0, on_target * norm)
+    on_orthogonal = torch.where(opposite, torch.sin(math.pi * weight), 0.0)
+    blend = combine(on_target.unsqueeze(-1) * coefficients, points)
+    blend = blend.addmm_(
+        torch.stack([on_start, on_orthogonal], dim=1), torch.stack([start, norm * _orthogonal(direction)])
+    )
+    return with_norm(blend, norm, weight), true_cosine
+
+
+def with_norm(vectors: Tensor, norm: Tensor, weight: Tensor) -> Tensor:
+    """Scale vectors (M, D) to a norm. At weight 0 they are the start itself, and the factor is exactly 1."""
+    length = torch.linalg.vector_norm(vectors, dim=-1)
+    scale = norm / torch.where(length > 0, length, 1.0)
+    # Two norms of one vector may differ in the last bit. A constant corrects that without changing the gradient.
+    scale = scale + torch.where(weight == 0, 1 - scale, 0.0).detach()
+    return vectors * scale.unsqueeze(-1)

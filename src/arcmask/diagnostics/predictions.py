@@ -80,7 +80,7 @@ def _predict_at(denoiser: Denoiser, rows: Tensor, time: float, masked: Tensor, t
         hidden = denoiser.hidden(embedding(tokens[batch], denoiser.table))[masked[batch]]
         for chunk in hidden.split(max(1, _CHUNK // vocabulary)):
             parts.append(top_candidates(denoiser.logits(chunk), top_k, exclude=denoiser.mask_id))
-    return Predictions(time=time, targets=rows[masked], candidates=Candidates.join(parts))
+    return Predictions(time=time, targets=rows[masked], candidates=Candidates.join(parts).check())
 
 
 def points_of(table: Tensor, candidates: Candidates, dtype: torch.dtype) -> Iterator[tuple[Tensor, Tensor]]:

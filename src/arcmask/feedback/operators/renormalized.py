@@ -4,7 +4,6 @@ import torch
 from torch import Tensor
 
 from arcmask import sphere
-from arcmask.feedback.arcs import with_norm
 from arcmask.feedback.registry import operator
 
 
@@ -19,4 +18,4 @@ def renormalized(mask: Tensor, candidates: Tensor, probs: Tensor, weight: Tensor
     length = torch.linalg.vector_norm(blend, dim=-1, keepdim=True)
     # Half-way to an antipode the blend is zero. Use the point that the arc of `slerp` passes there.
     vanished = length <= 4 * torch.finfo(mask.dtype).eps * norm
-    return with_norm(torch.where(vanished, norm * sphere.orthogonal(mask), blend), norm, weight)
+    return sphere.with_norm(torch.where(vanished, norm * sphere.orthogonal(mask), blend), norm, weight)

@@ -3,7 +3,6 @@
 from torch import Tensor
 
 from arcmask import sphere
-from arcmask.feedback.arcs import along_arc
 from arcmask.feedback.registry import operator
 
 
@@ -15,7 +14,7 @@ def spherical_with_angle(
     In float32 an angle below 0.01 is accurate to about 1e-4; the arc cosine loses digits near 0.
     """
     coefficients = sphere.frechet_coefficients(candidates, probs, steps)
-    embeddings, cosine = along_arc(mask, candidates, coefficients, weight)
+    embeddings, cosine = sphere.along_arc(mask, candidates, coefficients, weight)
     return embeddings, cosine.detach().clamp(-1, 1).acos()
 
 
@@ -29,4 +28,4 @@ def spherical_with_angle(
 )
 def spherical(mask: Tensor, candidates: Tensor, probs: Tensor, weight: Tensor, steps: int = 3) -> Tensor:
     """Move along the great circle towards the Fréchet mean, at the mask's norm."""
-    return along_arc(mask, candidates, sphere.frechet_coefficients(candidates, probs, steps), weight)[0]
+    return sphere.along_arc(mask, candidates, sphere.frechet_coefficients(candidates, probs, steps), weight)[0]

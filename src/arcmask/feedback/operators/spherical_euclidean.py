@@ -3,7 +3,6 @@
 from torch import Tensor
 
 from arcmask import sphere
-from arcmask.feedback.arcs import along_arc
 from arcmask.feedback.registry import operator
 
 
@@ -16,4 +15,4 @@ from arcmask.feedback.registry import operator
 )
 def spherical_euclidean(mask: Tensor, candidates: Tensor, probs: Tensor, weight: Tensor) -> Tensor:
     """Move along the great circle towards the direction of the Euclidean mean, at the mask's norm."""
-    return along_arc(mask, candidates, sphere.euclidean_coefficients(candidates, probs), weight)[0]
+    return sphere.along_arc(mask, candidates, sphere.euclidean_coefficients(candidates, probs), weight)[0]
