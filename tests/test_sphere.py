@@ -1,5 +1,6 @@
 """The sphere's functions: exact at their limits, finite gradients everywhere, and the mean's defining properties."""
 
+import itertools
 import math
 
 import literal
@@ -167,8 +168,12 @@ def test_gradients_stay_exact_across_the_switch_from_series_to_formula():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(
     "scales",
-    [(1.0, 1.0), (1e-15, 1e15), (1e15, 1e-15), (1e-15, 1e-15), (1e15, 1e15)]
-    + [(1e-20, 1e20), (1e20, 1e-20), (1e-20, 1e-20), (1e20, 1e20), (1e30, 1e30)],
+    [
+        (1.0, 1.0),
+        *itertools.product((1e-15, 1e15), repeat=2),
+        *itertools.product((1e-20, 1e20), repeat=2),
+        (1e30, 1e30),
+    ],
 )
 @pytest.mark.parametrize("end", ["same", "opposite", "close", "elsewhere"])
 def test_values_and_gradients_are_finite_at_every_degenerate_pair_and_scale(dtype, scales, end):

@@ -1,8 +1,10 @@
-"""Files from elsewhere: the cache folder, files out of pinned packages, and snapshots of hub repositories.
+"""Files from elsewhere: the cache, files out of pinned packages, hub repositories, and what transformers opens.
 
-The module knows files and hashes, not what they are for. Whatever cannot be downloaded is reported in one sentence.
+The module knows files and hashes, not what they are for. Code in these files is never run. Whatever cannot be
+downloaded or opened is reported in one sentence.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -10,11 +12,12 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from arcmask.errors import ArcmaskError
 from arcmask.files import flush, sha256
 from arcmask.progress import announce
-from arcmask.run_folder import locked
+from arcmask.run_folder import locked, read_settings
 
 
 def cache_folder() -> Path:
@@ -102,3 +105,28 @@ def hub_snapshot(name: str) -> Path:
     except (OSError, ValueError) as error:  # the hub's own errors are one or the other
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise ArcmaskError(f"there is no folder {name!r}, and the hub does not give it either ({reason})") from error
+
+
+def open_pretrained(auto: Any, source: str | Path, problem: str, advice: str, **options: Any) -> Any:
+    """Return what a class of transformers opens from a folder or a hub name; `options` are those of `from_pretrained`.
+
+    Code that comes with the files, or that they name, is never run. The error is "PROBLEM (REASON); ADVICE".
+    """
+    config = Path(source) / "config.json"
+    try:
+        if config.is_file() and _names_kernel(read_settings(config)):
+            raise ArcmaskError("it wants to run a kernel from the hub, but arcmask never runs code that a file names")
+        return auto.from_pretrained(source, trust_remote_code=False, **options)
+    except Exception as error:  # for damaged files transformers raises almost anything
+        reason = str(error).strip().partition("\n")[0].partition(". ")[0] or type(error).__name__
+        if "trust_remote_code" in str(error):
+            reason = "it wants to run its own code, but arcmask never runs code that comes with a file"
+        raise ArcmaskError(f"{problem} ({reason}); {advice}") from error
+
+
+def _names_kernel(settings: Any) -> bool:
+    """Return whether a model's settings name a repository, whose code transformers would run as its attention."""
+    if not isinstance(settings, dict):
+        return False
+    names = [value for key, value in settings.items() if "attn_implementation" in key]
+    return "/" in json.dumps(names) or any(map(_names_kernel, settings.values()))

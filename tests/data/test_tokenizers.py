@@ -201,7 +201,7 @@ def test_gpt2_is_downloaded_once_and_says_so_if_it_cannot_be(tmp_path, monkeypat
 
 
 def test_a_hub_name_that_cannot_be_reached_is_an_error(monkeypatch):
-    def offline(name: str) -> None:
+    def offline(name: str, **_: object) -> None:
         raise OSError(f"cannot reach {name}\nand a long explanation")
 
     monkeypatch.setattr(AutoTokenizer, "from_pretrained", offline)

@@ -13,7 +13,7 @@ from torch import Tensor
 from arcmask.checkpoint.fitting import build_config, build_feedback, default_tokenizer, fit
 from arcmask.checkpoint.lightning import load_lightning, write_lightning
 from arcmask.data import Tokenizer, open_tokenizer
-from arcmask.downloads import hub_snapshot
+from arcmask.downloads import hub_snapshot, open_pretrained
 from arcmask.errors import ArcmaskError, check_choice
 from arcmask.model import MDLM, Model, Wrapped, best_device, wrap
 from arcmask.model.denoiser import FEEDBACK_FILE
@@ -149,16 +149,15 @@ def _load_masked_lm(folder: Path, config: dict[str, Any], mask_id: int | None) -
     """Wrap a masked LM of transformers. Its tokenizer or wrap.json says which id is the mask."""
     from transformers import AutoModelForMaskedLM
 
-    try:
-        opened: Any = AutoModelForMaskedLM.from_pretrained(
-            folder, output_loading_info=True, ignore_mismatched_sizes=True, trust_remote_code=False
-        )
-    except (ValueError, OSError) as error:
-        raise ArcmaskError(
-            f"{folder} has a model of type {config.get('model_type')!r}, which is neither 'mdlm' nor a masked LM that "
-            "transformers opens by itself; open it with its own code and pass it to arcmask.wrap(model, mask_id)"
-        ) from error
-    model, report = opened
+    kind = f"{folder} has a model of type {config.get('model_type')!r}, which is neither 'mdlm' nor a masked LM"
+    model, report = open_pretrained(
+        AutoModelForMaskedLM,
+        folder,
+        f"{kind} that transformers opens by itself",
+        "open it with its own code and pass it to arcmask.wrap(model, mask_id)",
+        output_loading_info=True,
+        ignore_mismatched_sizes=True,
+    )
     unexpected = sorted(report["unexpected_keys"])
     refuse_misfits(str(folder), report | {"unexpected_keys": ()})
     if unexpected:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-from arcmask.downloads import cached_folder, download_files
+from arcmask.downloads import cached_folder, download_files, open_pretrained
 from arcmask.errors import ArcmaskError
 from arcmask.files import hash_file, sha256, written_whole
 
@@ -195,11 +195,8 @@ def _from_transformers(source: str, name: str) -> Tokenizer:
     # Imported here: unlike the rest it imports torch, which takes two seconds that the other kinds do not need.
     from transformers import AutoTokenizer
 
-    try:
-        inner = AutoTokenizer.from_pretrained(source)
-    except (OSError, ValueError, KeyError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ArcmaskError(f"{source!r} does not open as a tokenizer ({reason}); choose one of: {_CHOICES}") from error
+    problem, advice = f"{source!r} does not open as a tokenizer", f"choose one of: {_CHOICES}"
+    inner = open_pretrained(AutoTokenizer, source, problem, advice)
     if inner.mask_token_id is None:
         inner.add_special_tokens({"mask_token": MASK})
     # tokenizer_config.json keeps arcmask's own name, by which text8 is recognised.

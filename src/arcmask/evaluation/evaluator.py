@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from arcmask.downloads import cached_folder, download_files, hub_snapshot
+from arcmask.downloads import cached_folder, download_files, hub_snapshot, open_pretrained
 from arcmask.errors import ArcmaskError
 from arcmask.files import hash_file
 from arcmask.model import autocast, best_device, has_fast_bfloat16
@@ -187,14 +187,12 @@ def _load(name: str, folder: Path) -> tuple[Any, Any]:
     """Load the model and the tokenizer in a folder; no weight may be missing."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    try:
-        with without_bars():
-            tokenizer = AutoTokenizer.from_pretrained(folder)
-            loaded: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise ArcmaskError(f"the evaluator {name} does not open as a causal LM ({reason}); {_CHOICES}") from error
-    model, report = loaded
+    problem = f"the evaluator {name} does not open as a causal LM"
+    with without_bars():
+        model, report = open_pretrained(
+            AutoModelForCausalLM, folder, problem, _CHOICES, dtype=torch.float32, output_loading_info=True
+        )
+        tokenizer = open_pretrained(AutoTokenizer, folder, problem, _CHOICES)
     if report["missing_keys"]:
         missing = min(report["missing_keys"])
         raise ArcmaskError(f"the evaluator {name} is not complete: {missing} is missing; {_CHOICES}")
@@ -231,13 +229,15 @@ def _write_out(folder: Path) -> None:
     print(f"writing the weights of {SMOLLM2} in float32 (half a minute, once)", file=sys.stderr, flush=True)
     try:
         with without_bars():
-            quantised = AutoModelForCausalLM.from_pretrained(folder, gguf_file=GGUF, dtype=torch.float32)
-            tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=GGUF)
+            quantised = AutoModelForCausalLM.from_pretrained(
+                folder, gguf_file=GGUF, dtype=torch.float32, trust_remote_code=False
+            )
+            tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=GGUF, trust_remote_code=False)
     except ImportError as error:
         raise ArcmaskError(f"the evaluator {SMOLLM2} needs gguf; pip install 'arcmask[eval]' brings it") from error
     # transformers does not save a model that came out of a GGUF file; it saves a new one with the same weights.
     del quantised.config.quantization_config
-    model = AutoModelForCausalLM.from_config(quantised.config, dtype=torch.float32)
+    model = AutoModelForCausalLM.from_config(quantised.config, dtype=torch.float32, trust_remote_code=False)
     model.load_state_dict(quantised.state_dict())
     with without_bars():
         model.save_pretrained(folder)

@@ -131,7 +131,10 @@ class SoftMask(nn.Module):
         masked = tokens == mask_id
         if positions is not None:
             masked = masked & positions
-        count = int(masked.sum())
+        # One transfer for both numbers, since a GPU waits for each.
+        count, is_good = torch.stack([masked.sum(), candidates.entropy.isfinite().all()]).tolist()
+        if not is_good:
+            candidates.check()
         if len(candidates) != count:
             raise ArcmaskError(
                 f"there are predictions for {len(candidates)} positions, but {count} positions are masked"

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from transformers.utils import logging
 
-from arcmask.errors import ArcmaskError, check_choice
+from arcmask.errors import ArcmaskError, unknown_name
 from arcmask.feedback import SoftMask
 from arcmask.files import written_whole
 from arcmask.settings import PRECISIONS, Precision
@@ -176,5 +176,6 @@ def autocast(precision: Precision, device: torch.device | str) -> AbstractContex
 
 def uses_bfloat16(precision: Precision, device: torch.device | str) -> bool:
     """Return whether a precision means bfloat16 on a device."""
-    check_choice("precision", precision, PRECISIONS)
+    if precision not in PRECISIONS:
+        raise unknown_name("precision", precision, PRECISIONS)
     return precision == "bfloat16" or (precision == "auto" and has_fast_bfloat16(device))
