@@ -11,7 +11,7 @@ import arcmask
 ROOT = Path(arcmask.__file__).parent
 LAYERS = [
     {"errors"},
-    {"files", "progress", "settings"},
+    {"files", "progress", "ranks", "settings"},
     {"run_folder"},
     {"downloads"},
     {"sphere", "schedule", "candidates"},
@@ -20,6 +20,7 @@ LAYERS = [
     {"objective", "sampling", "checkpoint"},
     {"training", "evaluation"},
     {"diagnostics"},
+    {"tuning"},
     {"experiment", "report"},
     {"recipes"},
     {"commands"},

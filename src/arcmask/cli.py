@@ -1,20 +1,26 @@
 """The command line: parse, look names up, call. A command's module, and torch with it, is imported when it runs."""
 
+import io
+import os
 import re
 import sys
 import types
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, Field, asdict, dataclass, fields, is_dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NoReturn, get_args, get_origin
 
+import yaml
 from docstring_parser import parse as parse_docstring
 from jsonargparse import SUPPRESS, ArgumentParser, Namespace
 
 import arcmask
-from arcmask.errors import ArcmaskError, Stopped
+from arcmask.errors import ArcmaskError, Stopped, printable
 from arcmask.recipes import EXPERIMENTS, RECIPES, find_recipe
+from arcmask.run_folder import plain_yaml, read_yaml_text
 from arcmask.settings.convert import ConvertConfig
 from arcmask.settings.evaluate import EvaluateConfig
 from arcmask.settings.experiment import ReproduceCommand
@@ -53,8 +59,14 @@ COMMANDS = {
 }
 
 
+_LONG_TEXT = 2000
+
+
 class Parser(ArgumentParser):
-    """A parser that reports an error as one sentence."""
+    """A parser that reads settings files by the rules of `run_folder`, and reports an error as one sentence."""
+
+    def parse_path(self, path: Any, *args: Any, **kwargs: Any) -> Namespace:
+        return self.parse_string(read_yaml_text(Path(path)) or "{}", "", *args, **kwargs)
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:  # noqa: ARG002
         words = re.sub(r'Parser key "(.+?)":', r"--\1:", " ".join(message.split())).replace("typing.", "")
@@ -153,30 +165,74 @@ def build_parser(recipe: str | None = None) -> Parser:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command, or print the help without one. Bad input is one sentence and exit code 2."""
     warnings.showwarning = lambda message, *_, **__: _report(str(message))  # type: ignore[assignment]
-    words = sys.argv[1:] if arguments is None else list(arguments)
-    recipe = words[1] if words[:1] == ["train"] and len(words) > 1 and not words[1].startswith("-") else None
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        if words in (["train"], ["reproduce"]):
-            names = RECIPES if words == ["train"] else EXPERIMENTS
-            raise ArcmaskError(f"arcmask {words[0]} needs a RECIPE; choose one of: {', '.join(sorted(names))}")
-        parser = build_parser(recipe)
-        namespace = parser.parse_args(words)
-        if namespace.subcommand is None:
-            parser.print_help()
-        else:
-            _run(namespace.subcommand, namespace[namespace.subcommand])
-    except ArcmaskError as error:
-        sys.exit(_report(error))
+        try:
+            _parse_and_run(sys.argv[1:] if arguments is None else list(arguments))
+        finally:
+            print(end="", flush=True)  # here, and not at exit, where an error can no longer be handled
     except Stopped as stop:
         _report(str(stop))
         sys.exit(stop.EXIT_CODE)
     except KeyboardInterrupt:
         sys.exit(130)
+    except BrokenPipeError:  # the reader has seen enough, as in `arcmask sample … | head -1`
+        _discard_output()
+    except (ArcmaskError, OSError, RecursionError, MemoryError) as error:
+        if isinstance(error, OSError):
+            _discard_output()
+        sys.exit(_report(_sentence(error)))
+
+
+def _parse_and_run(words: list[str]) -> None:
+    _check_text("an argument", words)
+    if words in (["train"], ["reproduce"]):
+        names = RECIPES if words == ["train"] else EXPERIMENTS
+        raise ArcmaskError(f"arcmask {words[0]} needs a RECIPE; choose one of: {', '.join(sorted(names))}")
+    recipe = words[1] if words[:1] == ["train"] and len(words) > 1 and not words[1].startswith("-") else None
+    parser = build_parser(recipe)
+    namespace = parser.parse_args(words)
+    if namespace.subcommand is None:
+        parser.print_help()
+    else:
+        _run(namespace.subcommand, namespace[namespace.subcommand])
+
+
+def _check_text(kind: str, values: Sequence[object]) -> None:
+    """Raise for text that cannot be a path or be written to a file: with a NUL, or not valid Unicode."""
+    for text in values:
+        if isinstance(text, str) and re.search("[\0\ud800-\udfff]", text):
+            raise ArcmaskError(f"{kind} is {text!r}, which has a NUL character or is not valid UTF-8")
+        if isinstance(text, str) and (len(text) > _LONG_TEXT or ("&" in text and "*" in text)):
+            with suppress(yaml.YAMLError):  # not YAML is fine, but nested YAML can crash its parser
+                plain_yaml(text)
+
+
+def _sentence(error: Exception) -> str:
+    """Say in a sentence what the system refused, or how the input was too much for it."""
+    if isinstance(error, RecursionError):
+        return "the input is nested too deeply"
+    if isinstance(error, MemoryError):
+        return "there is not enough memory for these settings"
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
+
+
+def _discard_output() -> None:
+    """Send what is left of standard output nowhere if it cannot be written, so that exiting does not fail on it."""
+    try:
+        print(end="", flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(name: str, namespace: Namespace) -> None:
     command = COMMANDS[name]
     values = vars(namespace)
+    for setting, value in values.items():
+        _check_text(setting, value if isinstance(value, list) else [value])
     needed = {setting.name for _, setting in settings_of(command.settings) if setting.default is MISSING}
     missing = [word.upper() for word in command.positional if word in needed and values.get(word) is None]
     if missing:
@@ -190,5 +246,5 @@ def _run(name: str, namespace: Namespace) -> None:
 
 
 def _report(message: ArcmaskError | str) -> int:
-    print(f"arcmask: {message}", file=sys.stderr)
+    print(f"arcmask: {printable(str(message)[:_LONG_TEXT])}", file=sys.stderr)
     return 2

@@ -4,6 +4,7 @@ Bad input (a name, a number, a file) raises `ArcmaskError` with one sentence tha
 command line prints that sentence and exits with 2.
 """
 
+import re
 from collections.abc import Iterable
 
 
@@ -11,7 +12,7 @@ class ArcmaskError(ValueError):
     """Report bad input in one sentence.
 
     >>> from arcmask.errors import ArcmaskError
-    >>> isinstance(ArcmaskError("steps is 0, but must be 1 or more"), ValueError)
+    >>> isinstance(ArcmaskError("steps is 0, but must lie between 1 and 1,000,000"), ValueError)
     True
     """
 
@@ -20,6 +21,16 @@ class Stopped(Exception):  # noqa: N818  (not an error: the run did what it was 
     """End a run that received a signal and has saved its state; the process exits with `EXIT_CODE`."""
 
     EXIT_CODE = 75
+
+
+def printable(text: str) -> str:
+    """Return the text with its control characters, except tab and newline, in a form that a terminal only shows.
+
+    >>> from arcmask.errors import printable
+    >>> print(printable("\\x1b[2J"))
+    \\x1b[2J
+    """
+    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", lambda match: repr(match[0])[1:-1], text)
 
 
 def unknown_name(kind: str, name: object, choices: Iterable[str]) -> ArcmaskError:
@@ -34,9 +45,10 @@ def check_choice(kind: str, name: object, choices: Iterable[str]) -> None:
         raise unknown_name(kind, name, choices)
 
 
-def check_at_least(minimum: int, settings: object, *names: str) -> None:
-    """Raise unless each of the named settings is None or at least `minimum`."""
+def check_range(low: float, high: float, settings: object, *names: str) -> None:
+    """Raise unless each of the named settings is None, or lies between `low` and `high` (or all of a tuple's do)."""
     for name in names:
         value = getattr(settings, name)
-        if value is not None and value < minimum:
-            raise ArcmaskError(f"{name} is {value}, but must be {minimum} or more")
+        for number in value if isinstance(value, tuple) else (value,):
+            if number is not None and not low <= number <= high:  # also raises for NaN
+                raise ArcmaskError(f"{name} is {number}, but must lie between {low:,} and {high:,}")

@@ -21,10 +21,25 @@ try:
     from matplotlib.axes import Axes
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.text import Text
 except ModuleNotFoundError:
     raise ArcmaskError("figures need matplotlib: pip install 'arcmask[report]'") from None
 
-__all__ = ["GRID", "INK", "MASK", "MUTED", "START", "Axes", "Figure", "colour", "figure", "panels", "save", "styled"]
+__all__ = [
+    "GRID",
+    "INK",
+    "MASK",
+    "MUTED",
+    "START",
+    "Axes",
+    "Figure",
+    "colour",
+    "disable_formulas",
+    "figure",
+    "panels",
+    "save",
+    "styled",
+]
 
 DPI = 150
 INK, MUTED, GRID = "#253237", "#5c6b73", "#dfe4e7"
@@ -87,12 +102,20 @@ def colour(name: str) -> str:
     return OPERATORS[name].colour if name in OPERATORS else default_colour(name)
 
 
+def disable_formulas(canvas: Figure) -> None:
+    """Show dollar signs in labels as they are. Matplotlib would read formulas; only the ticks of log axes have them."""
+    for text in canvas.findobj(Text):
+        if "$" in text.get_text() and "mathdefault" not in text.get_text():
+            text.set_parse_math(False)
+
+
 def save(canvas: Figure, path: str | os.PathLike[str], data: Mapping[str, Any]) -> None:
     """Write a figure to PATH, which ends in .png, and its data to a JSON file of the same name. Each appears whole."""
     png = Path(path)
     if png.suffix != ".png":
         raise ArcmaskError(f"a figure is written as .png, but the name is {png.name}")
     content = io.BytesIO()
+    disable_formulas(canvas)
     with styled():
         # Without the software's version, equal data give equal bytes.
         canvas.savefig(content, format="png", dpi=DPI, metadata={"Software": None})

@@ -24,6 +24,7 @@ COMPLETE = "complete"  # the marker that is written last into a checkpoint folde
 PLAN, LIKELIHOOD, SAMPLES, SCORES = "plan.json", "likelihood.json", "samples.jsonl", "scores.json"
 INSPECTION = Path("base", "inspect")
 LOCK = ".lock"
+_MOST_NESTED, _MOST_CHARACTERS = 50, 2**28
 
 
 def read_json(path: Path) -> Any:
@@ -41,17 +42,51 @@ def read_settings(path: Path, read: Callable[[Path], Any] = read_json) -> dict[s
 
 def read_yaml(path: Path) -> Any:
     """Read a YAML file."""
-    return _read(path, yaml.safe_load, "YAML")
+    return _read(path, lambda text: yaml.safe_load(plain_yaml(text)), "YAML")
+
+
+def read_yaml_text(path: Path) -> str:
+    """Return the text of a YAML file of settings that can be read."""
+    text = _read(path, plain_yaml, "YAML")
+    read_settings(path, lambda _: yaml.safe_load(text) or {})
+    return str(text)
+
+
+def plain_yaml(text: str) -> str:
+    """Return the text, or raise if it has aliases or is nested deeply: a few such lines can stand for gigabytes."""
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _MOST_NESTED or (depth and isinstance(event, yaml.AliasEvent)):
+            raise ArcmaskError("YAML with aliases or deep nesting is not read")
+    return text
 
 
 def _read(path: Path, parse: Callable[[str], Any], kind: str) -> Any:
     try:
-        return parse(path.read_text(encoding="utf-8"))
+        with path.open(encoding="utf-8") as file:
+            text = file.read(_MOST_CHARACTERS)
+        if len(text) == _MOST_CHARACTERS:
+            raise ValueError(f"it has {_MOST_CHARACTERS:,} characters or more")
+        return parse(text)
     except OSError as error:
         raise ArcmaskError(f"{path} cannot be read: {error.strerror}") from error
+    except RecursionError:
+        raise ArcmaskError(f"{path} is not {kind} that can be read (it is nested too deeply)") from None
     except (ValueError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise ArcmaskError(f"{path} is not {kind} that can be read ({reason})") from error
+
+
+@contextmanager
+def interpreting(path: Path, content: str) -> Iterator[None]:
+    """Say that a file does not hold `content` if the block, which uses what was read from it, fails on that."""
+    try:
+        yield
+    except ArcmaskError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
+        raise ArcmaskError(f"{path} does not hold {content} ({type(error).__name__}: {error})") from error
 
 
 def read_lines(path: Path, key: str) -> list[dict[str, Any]]:
@@ -61,15 +96,17 @@ def read_lines(path: Path, key: str) -> list[dict[str, Any]]:
 
 def iterate_lines(path: Path, key: str) -> Iterator[dict[str, Any]]:
     """Yield what `read_lines` returns, one object at a time."""
-    with path.open(encoding="utf-8") as file:
+    with path.open("rb") as file:
         for number, line in enumerate(file, 1):
-            if not line.endswith("\n"):
+            if not line.endswith(b"\n"):
                 return
             try:
                 record = json.loads(line)
-                record[key]
-            except (ValueError, KeyError, TypeError) as error:
-                raise ArcmaskError(f"{path}, line {number}, is not a record with a {key}") from error
+                is_record = isinstance(record[key], int)
+            except (ValueError, KeyError, TypeError, RecursionError):
+                is_record = False
+            if not is_record:
+                raise ArcmaskError(f"{path}, line {number}, is not a record with a {key}")
             yield record
 
 

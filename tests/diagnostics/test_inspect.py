@@ -199,8 +199,8 @@ def test_other_bad_input_is_one_sentence(home, tmp_path):
         assert refused(tmp_path, **settings).startswith(sentence)
     for settings, sentence in (
         ({"only": "norms,angels"}, "unknown diagnostic 'angels'; choose one of: accuracy, angles, confidence, cost"),
-        ({"tokens": 0}, "tokens is 0, but must be 1 or more"),
-        ({"seed": -1}, "seed is -1, but must be 0 or more"),
+        ({"tokens": 0}, "tokens is 0, but must lie between 1 and"),
+        ({"seed": -1}, "seed is -1, but must lie between 0 and"),
     ):
         with pytest.raises(ArcmaskError) as caught:
             InspectConfig(checkpoint=model, **settings)

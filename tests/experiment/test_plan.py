@@ -66,10 +66,10 @@ def test_changes_reach_every_part():
         ({"arms": ["x"]}, "unknown arm 'x'; choose one of: linear-0.3, none, spherical-0.3, spherical-learned"),
         ({"seeds": []}, "an experiment needs seeds, but there are none"),
         ({"seeds": [1, 1]}, "the seeds are 1, 1, but each must occur once"),
-        ({"seeds": [-1]}, "a seed is -1, but must be 0 or more"),
-        ({"budgets": [0]}, "a budget is 0 steps, but must be 1 or more"),
-        ({"samples": 0}, "samples is 0, but must be 1 or more"),
-        ({"steps": 0}, "steps is 0, but must be 1 or more"),
+        ({"seeds": [-1]}, "seeds is -1, but must lie between 0 and"),
+        ({"budgets": [0]}, "budgets is 0, but must lie between 1 and"),
+        ({"samples": 0}, "samples is 0, but must lie between 1 and"),
+        ({"steps": 0}, "steps is 0, but must lie between 1 and"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(changes, sentence):

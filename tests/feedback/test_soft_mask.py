@@ -141,7 +141,7 @@ def test_inputs_that_do_not_fit_are_an_error(change, message):
 
 
 def test_settings_out_of_range_are_an_error():
-    with pytest.raises(ArcmaskError, match="top_k is 0, but must be 1 or more"):
+    with pytest.raises(ArcmaskError, match="top_k is 0, but must lie between 1 and 1,000,000"):
         SoftMask(top_k=0)
     with pytest.raises(ArcmaskError, match="karcher_steps is -1"):
         SoftMask(karcher_steps=-1)

@@ -160,10 +160,10 @@ def test_a_file_of_another_run_is_refused_and_left_alone(checkpoint, tmp_path):
     ("options", "sentence"),
     [
         (["--rule", "x"], "arcmask: unknown step rule 'x'; choose one of: "),
-        (["--budget", "half"], "arcmask: the budget is 'half', but must be a fraction above 0, such as 1/16\n"),
+        (["--budget", "half"], "arcmask: the budget is 'half', but must be above 0 and at most 100, such as 1/16\n"),
         (["--budget", "1/4"], "arcmask: steps is 12 and budget is 1/4; give one of them\n"),
         (["--out", "/dev/null"], "arcmask: cannot write to /dev/null: it is not a regular file\n"),
-        (["--batch_size", "0"], "arcmask: batch_size is 0, but must be 1 or more\n"),
+        (["--batch_size", "0"], "arcmask: batch_size is 0, but must lie between 1 and 1,048,576\n"),
         (["--precision", "half"], "arcmask: --precision: Expected a Literal['auto', 'float32', 'bfloat16']"),
     ],
 )

@@ -256,7 +256,7 @@ def test_the_top_level_name_is_the_same_function(model):
         ({"top_p": 1.5}, "top_p is 1.5"),
         ({"temperature": -1.0}, "temperature is -1.0, but must be a number above 0"),
         ({"top_k": 0}, "top_k is 0, but must be 1 or more"),
-        ({"steps": 0}, "steps is 0, but must be 1 or more"),
+        ({"steps": 0}, "steps is 0, but must lie between 1 and 1,048,576"),
         ({"num": -1}, "num is -1"),
         ({"seed": -1}, "the seed is -1"),
         ({"batch_size": 0}, "batch_size is 0"),

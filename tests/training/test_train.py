@@ -235,7 +235,7 @@ def test_ranks_that_cannot_share_a_batch_are_refused(config, tmp_path, monkeypat
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"steps": 0}, "steps is 0, but must be 1 or more"),
+        ({"steps": 0}, "steps is 0, but must lie between 1 and 1,000,000,000"),
         ({"learning_rate": 0.0}, "learning_rate is 0.0"),
         ({"ema": 1.0}, r"ema is 1.0, but must lie in \[0, 1\)"),
         ({"freeze_backbone": True, "operator": "none"}, "there is nothing to train"),

@@ -1,12 +1,12 @@
 """`arcmask reproduce`: carry out an experiment (arms, seeds, budgets) and report it."""
 
-import os
 import shlex
 import sys
 
 from rich.console import Console
 
 from arcmask.experiment import describe, reproduce
+from arcmask.ranks import rank
 from arcmask.recipes import add_operators, find_experiment
 from arcmask.report import build_report, terminal_table
 from arcmask.settings.experiment import Plan, ReproduceCommand
@@ -15,7 +15,7 @@ from arcmask.settings.experiment import Plan, ReproduceCommand
 def run(command: ReproduceCommand) -> None:
     """Carry out the experiment, print its tables and the path of the report."""
     folder = reproduce(_plan(command), command.folder, command=shlex.join(["arcmask", *sys.argv[1:]]))
-    if int(os.environ.get("RANK", 0)) == 0:
+    if rank() == 0:
         report = build_report([folder], None)
         Console().print(terminal_table(folder))
         print(report)

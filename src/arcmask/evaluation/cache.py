@@ -4,7 +4,6 @@ Several processes may read and write at once. A kill loses at most the current b
 computes its share of the texts, and the first one collects the results.
 """
 
-import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,6 +15,7 @@ from typing import Any
 from arcmask.errors import ArcmaskError
 from arcmask.files import json_bytes, sha256
 from arcmask.progress import Progress
+from arcmask.ranks import rank, world_size
 
 Batch = list[tuple[int, bytes]]  # the index of a text, and what was computed for it
 Compute = Callable[[list[str]], Iterator[Batch]]
@@ -34,7 +34,7 @@ class Share:
     @classmethod
     def of_this_process(cls) -> "Share":
         """Read the position that torchrun sets."""
-        return cls(rank=int(os.environ.get("RANK", 0)), world=int(os.environ.get("WORLD_SIZE", 1)))
+        return cls(rank=rank(), world=world_size())
 
     def owns(self, key: str) -> bool:
         """Return whether the text with this hash belongs to this process."""

@@ -39,6 +39,8 @@ class Costs:
         model = load(plan.base)
         parameters = sum(parameter.numel() for parameter in model.parameters())
         objective = TwoPass(model, SoftMask()).to(best_device())
+        if model.max_length is not None and length > model.max_length:
+            raise ArcmaskError(f"length is {length}, but {plan.base} takes at most {model.max_length} positions")
         rows = torch.randint(0, model.mask_id, (min(config.micro_batch, 8), length))
         plain, with_feedback = (seconds / rows.numel() for seconds in measure_step(objective, rows))
         # The draft pass is the difference, which noise can make zero or negative.

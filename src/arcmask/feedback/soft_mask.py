@@ -17,7 +17,7 @@ from torch.nn.functional import embedding
 
 from arcmask import sphere
 from arcmask.candidates import Candidates, top_candidates
-from arcmask.errors import ArcmaskError, check_at_least, unknown_name
+from arcmask.errors import ArcmaskError, check_range, unknown_name
 from arcmask.feedback.confidence import Confidence
 from arcmask.feedback.registry import OPERATORS, Function, Operator, default_colour, find_operator
 
@@ -86,8 +86,8 @@ class SoftMask(nn.Module):
         self.operator = self.record.name
         self.top_k = top_k
         self.karcher_steps = karcher_steps
-        check_at_least(1, self, "top_k")
-        check_at_least(0, self, "karcher_steps")
+        check_range(1, 10**6, self, "top_k")
+        check_range(0, 1000, self, "karcher_steps")
         self.confidence = Confidence() if confidence is None else confidence
 
     def forward(self, tokens: Tensor, logits: Tensor, table: Tensor, mask_id: int) -> Feedback:

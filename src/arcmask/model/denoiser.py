@@ -23,6 +23,7 @@ from transformers.utils import logging
 from arcmask.errors import ArcmaskError, unknown_name
 from arcmask.feedback import SoftMask
 from arcmask.files import written_whole
+from arcmask.ranks import local_rank
 from arcmask.settings import PRECISIONS, Precision
 
 FEEDBACK_FILE = "feedback.json"
@@ -147,7 +148,7 @@ def best_device() -> torch.device:
     """Return the GPU of this process (under torchrun, of its local rank), or the CPU if there is none."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
-    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+    return torch.device("cuda", local_rank())
 
 
 def has_fast_bfloat16(device: torch.device | str) -> bool:

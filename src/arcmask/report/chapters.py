@@ -175,9 +175,9 @@ def _sample_command(experiment: Experiment) -> list[str]:
             names = ("length", "seed", "rule", "temperature", "top_p", "top_k", "drop_crossing", "precision")
             recorded = {name: records[0][name] for name in names if records[0].get(name) not in (None, False)}
             settings = {"num": experiment.plan.get("samples"), "steps": budget, "seed": seed} | recorded
-            options = " ".join(f"--{name} {str(value).lower()}" for name, value in settings.items())
-            run = shlex.quote(str(cell_folder(experiment.folder, arm, seed) / TRAINING))
-            return [f"arcmask sample {run} {options} --out again.jsonl"]
+            options = [word for name, value in settings.items() for word in (f"--{name}", str(value).lower())]
+            run = str(cell_folder(experiment.folder, arm, seed) / TRAINING)
+            return [shlex.join(["arcmask", "sample", run, *options, "--out", "again.jsonl"])]
     return []
 
 

@@ -50,6 +50,7 @@ class Drawing:
     def svg(self, name: str) -> str:
         """Return the figure as an SVG element; `name` must be unique on the page."""
         content = io.StringIO()
+        figures.disable_formulas(self.figure)
         with figures.styled(), rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
             self.figure.savefig(content, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
             self.figure.set_layout_engine("none")  # the layout is done; computing it again for the PNG is slow

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from arcmask.errors import ArcmaskError
+from arcmask.errors import ArcmaskError, check_range
 from arcmask.feedback import SoftMask, find_operator
 from arcmask.files import sha256, writable
 from arcmask.model import Denoiser, autocast
@@ -118,13 +118,17 @@ def make_sampler(
     rule: str | Rule | None = None,
 ) -> Sampler:
     """Build the sampler of `config` for samples of that length; `rule` replaces the rule of `config`."""
-    return Sampler(
+    sampler = Sampler(
         denoiser=denoiser,
         rule=find_rule(config.rule if rule is None else rule),
         steps=config.steps_for(length),
         feedback=find_feedback(denoiser, feedback),
         filter=Filter.from_settings(config),
     )
+    for part in (sampler.filter, sampler.feedback):
+        if part is not None:
+            check_range(1, denoiser.table.shape[0], part, "top_k")
+    return sampler
 
 
 def generate(config: SampleConfig, load: Callable[[str], Denoiser]) -> Iterator[list[dict[str, Any]]]:
@@ -233,8 +237,8 @@ def start_tokens(denoiser: Denoiser, prompt: Prompt | Sequence[Prompt] | None, l
     for row in ids:
         if len(row) > length:
             raise ArcmaskError(f"the prompt has {len(row)} tokens, but a sample has {length} positions")
-    rows = [row + [denoiser.mask_id] * (length - len(row)) for row in ids]
-    return torch.tensor(rows * num if is_shared else rows, dtype=torch.long).reshape(num, length)
+    rows = torch.tensor([row + [denoiser.mask_id] * (length - len(row)) for row in ids], dtype=torch.long)
+    return rows.expand(num, length) if is_shared else rows.reshape(num, length)
 
 
 def _as_list(prompt: Any) -> tuple[list[Any], bool]:

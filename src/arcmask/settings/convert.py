@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from arcmask.errors import check_range
+from arcmask.settings import MAX_SEED
+
 
 @dataclass(frozen=True, kw_only=True)
 class ConvertConfig:
@@ -21,3 +24,6 @@ class ConvertConfig:
     weights: Literal["ema", "raw"] = "ema"
     mask_id: int | None = None
     dtype: Literal["float32", "bfloat16"] | None = None
+
+    def __post_init__(self) -> None:
+        check_range(0, MAX_SEED, self, "mask_id")

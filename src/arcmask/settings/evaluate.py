@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from arcmask.errors import ArcmaskError, check_at_least, check_choice
-from arcmask.settings import PRECISIONS, Precision
+from arcmask.errors import ArcmaskError, check_choice, check_range
+from arcmask.settings import MAX_LENGTH, MAX_SEED, PRECISIONS, Precision
 
 SMOLLM2 = "smollm2-135m"  # the evaluator that needs no model hub
 Start = Literal["end-of-text", "none"]
@@ -25,7 +25,7 @@ class PerplexitySettings:
     start: Start = "end-of-text"
 
     def __post_init__(self) -> None:
-        check_at_least(2, self, "context")
+        check_range(2, MAX_LENGTH, self, "context")
         if self.stride is not None and not 1 <= self.stride < self.context:
             raise ArcmaskError(f"the stride is {self.stride}, but must lie between 1 and {self.context - 1}")
         check_choice("start", self.start, ("end-of-text", "none"))
@@ -88,7 +88,9 @@ class EvaluateConfig:
         if repeated:
             raise ArcmaskError(f"{min(repeated)} is given twice as a set of samples")
         check_choice("precision", self.precision, PRECISIONS)
-        check_at_least(1, self, "batch_tokens", "rows")
+        check_range(1, 10**9, self, "batch_tokens", "rows")
+        check_range(0, MAX_SEED, self, "seed")
+        check_range(0, 2**31 - 1, self, "kmeans_seeds")
         if not self.kmeans_seeds:
             raise ArcmaskError("kmeans_seeds is empty, but MAUVE needs at least one")
         if self.features == "evaluator" and self.evaluator == "none":

@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from arcmask.errors import ArcmaskError, check_at_least, check_choice
+from arcmask.errors import ArcmaskError, check_choice, check_range
+from arcmask.settings import MAX_LENGTH, MAX_SEED
 from arcmask.settings.prepare import PrepareConfig
 from arcmask.settings.sample import SampleConfig
 from arcmask.settings.train import TrainConfig
@@ -39,7 +40,8 @@ class Generation:
     features: str | None = None  # the model whose features MAUVE compares
 
     def __post_init__(self) -> None:
-        check_at_least(1, self, "samples")
+        check_range(1, 10**7, self, "samples")
+        check_range(1, MAX_LENGTH, self, "length", "batch_size")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,10 +68,9 @@ class Plan:
         for name, numbers in (("seeds", self.seeds), ("budgets", self.budgets)):
             if len(set(numbers)) != len(numbers):
                 raise ArcmaskError(f"the {name} are {', '.join(map(str, numbers))}, but each must occur once")
-        if any(seed < 0 for seed in self.seeds):
-            raise ArcmaskError(f"a seed is {min(self.seeds)}, but must be 0 or more")
-        if any(budget < 1 for budget in self.budgets):
-            raise ArcmaskError(f"a budget is {min(self.budgets)} steps, but must be 1 or more")
+        check_range(0, MAX_SEED, self, "seeds")
+        check_range(1, MAX_LENGTH, self, "budgets")
+        check_range(1, 10**9, self, "likelihood_rows")
         for name in self.arms:
             if not re.fullmatch(r"[a-z0-9][a-z0-9._-]*", name):
                 raise ArcmaskError(f"the arm {name!r} names a folder: use lower-case letters, digits and .-_ only")

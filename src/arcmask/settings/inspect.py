@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from arcmask.errors import check_at_least, check_choice
+from arcmask.errors import check_choice, check_range
+from arcmask.settings import MAX_SEED
 
 # Each diagnostic is a figure, its data and a sentence; they are shown in this order.
 NAMES = ("norms", "angles", "training", "paths", "sphere", "confidence", "karcher", "accuracy", "cost")
@@ -37,8 +38,8 @@ class InspectConfig:
     mask_id: int | None = None
 
     def __post_init__(self) -> None:
-        check_at_least(1, self, "tokens")
-        check_at_least(0, self, "seed")
+        check_range(1, 10**7, self, "tokens")
+        check_range(0, MAX_SEED, self, "seed", "mask_id")
         for name in self.names:
             check_choice("diagnostic", name, NAMES)
 

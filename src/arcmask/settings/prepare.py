@@ -1,8 +1,10 @@
 """The settings of `arcmask prepare`, and the rule that says which documents are held out."""
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 
-from arcmask.errors import ArcmaskError, check_at_least
+from arcmask.errors import ArcmaskError, check_range
+from arcmask.settings import MAX_LENGTH
 
 
 @dataclass(frozen=True)
@@ -19,7 +21,7 @@ class Holdout:
         if rule == "none":
             return cls("none", 0)
         minimum = {"every": 2, "last": 1}.get(kind)  # every:1 would leave nothing to train on
-        if minimum is None or not number.isdecimal() or int(number) < minimum:
+        if minimum is None or not re.fullmatch(r"\d{1,15}", number) or int(number) < minimum:
             raise ArcmaskError(
                 f"the holdout is {rule!r}, but must be every:N (each N-th document), last:N (the last N documents) "
                 "or none"
@@ -49,6 +51,7 @@ class PrepareConfig:
         text_key: The key or column that holds the text, in JSONL, parquet and hub datasets.
         streaming: Stream a hub dataset instead of storing it first.
         shard_rows: Rows per shard file. Default: about 64 million tokens.
+        verify: Prepare nothing, but compare every file of a finished OUT with its recorded hash.
     """
 
     corpus: str
@@ -60,13 +63,14 @@ class PrepareConfig:
     text_key: str = "text"
     streaming: bool = False
     shard_rows: int | None = None
+    verify: bool = field(default=False, metadata={"flag": True})
 
     def __post_init__(self) -> None:
         for name in ("corpus", "out", "tokenizer", "text_key"):
             if not getattr(self, name):
                 raise ArcmaskError(f"{name} is empty")
-        check_at_least(2, self, "length")
-        check_at_least(1, self, "documents", "shard_rows")
+        check_range(2, MAX_LENGTH, self, "length")
+        check_range(1, 10**12, self, "documents", "shard_rows")
         if self.streaming and not self.corpus.startswith("hub:"):
             raise ArcmaskError(f"only a hub dataset (hub:NAME) can be streamed, but the corpus is {self.corpus!r}")
         if self.holdout is not None:

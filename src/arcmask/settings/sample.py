@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from fractions import Fraction
 
-from arcmask.errors import ArcmaskError, check_at_least, check_choice
-from arcmask.settings import PRECISIONS, Precision
+from arcmask.errors import ArcmaskError, check_choice, check_range
+from arcmask.settings import MAX_LENGTH, PRECISIONS, Precision
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +53,8 @@ class SampleConfig:
     out: str | None = None
 
     def __post_init__(self) -> None:
-        check_at_least(0, self, "num")
-        check_at_least(1, self, "batch_size", "steps")
+        check_range(0, 10**7, self, "num")
+        check_range(1, MAX_LENGTH, self, "length", "batch_size", "steps")
         check_choice("precision", self.precision, PRECISIONS)
         if self.steps is not None and self.budget is not None:
             raise ArcmaskError(f"steps is {self.steps} and budget is {self.budget}; give one of them")
@@ -65,9 +65,10 @@ class SampleConfig:
         if self.budget is None:
             return 64 if self.steps is None else self.steps
         try:
-            share = Fraction(self.budget)
+            # A decimal is read as a float first: a Fraction of 1e99999999 takes minutes.
+            share = Fraction(self.budget) if "/" in self.budget or 0 < float(self.budget) <= 100 else Fraction(0)
         except (ValueError, ZeroDivisionError):
             share = Fraction(0)
-        if share <= 0:
-            raise ArcmaskError(f"the budget is {self.budget!r}, but must be a fraction above 0, such as 1/16")
+        if not 0 < share <= 100:
+            raise ArcmaskError(f"the budget is {self.budget!r}, but must be above 0 and at most 100, such as 1/16")
         return max(1, round(share * length))

@@ -1,14 +1,15 @@
 """The settings of a training run."""
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from arcmask.errors import ArcmaskError, check_at_least
-from arcmask.settings import Precision
+from arcmask.errors import ArcmaskError, check_range
+from arcmask.settings import MAX_LENGTH, MAX_SEED, Precision
 from arcmask.settings.operators import OPERATOR_CHOICES
 
 _POSITIVE = ("learning_rate", "confidence_learning_rate", "clip")
-_FRACTIONS = ("ema", "beta2")
+_FRACTIONS = ("ema", "beta2", "dropout")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,13 +89,16 @@ class TrainConfig:
     tracker: Literal["tensorboard", "wandb", "none"] = "none"
 
     def __post_init__(self) -> None:
-        check_at_least(1, self, "steps", "batch_size", "micro_batch", "save_every", "keep")
-        check_at_least(0, self, "warm_up", "validate_every", "validation_rows", "seed")
+        check_range(1, 10**9, self, "steps", "save_every", "keep")
+        check_range(0, 10**9, self, "warm_up", "validate_every", "validation_rows")
+        check_range(1, MAX_LENGTH, self, "batch_size", "micro_batch", "top_k")
+        check_range(0, 1000, self, "karcher_steps", "weight_decay")
+        check_range(0, MAX_SEED, self, "seed")
         for name in _POSITIVE:
-            if not getattr(self, name) > 0:
-                raise ArcmaskError(f"{name} is {getattr(self, name)}, but must be above 0")
+            if not 0 < getattr(self, name) < math.inf:
+                raise ArcmaskError(f"{name} is {getattr(self, name)}, but must be a number above 0")
         for name in _FRACTIONS:
-            if not 0 <= getattr(self, name) < 1:
+            if not 0 <= (getattr(self, name) or 0) < 1:
                 raise ArcmaskError(f"{name} is {getattr(self, name)}, but must lie in [0, 1)")
         if self.freeze_backbone and (self.operator == "none" or self.fixed_weight is not None):
             raise ArcmaskError("with a frozen backbone and no learned weight there is nothing to train")

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 from arcmask.data import PreparedCorpus, open_prepared, read_index
-from arcmask.errors import ArcmaskError, check_choice
+from arcmask.errors import ArcmaskError, check_choice, check_range
 from arcmask.feedback import Confidence, Gate, SoftMask
 from arcmask.files import nearest_folder, writable
 from arcmask.model import SIZES
@@ -39,6 +39,7 @@ def check_before_loading(config: TrainConfig, run: Path) -> None:
             f"{config.data!r} was prepared with holdout none, but the run validates every {config.validate_every} "
             "steps; give --validate_every 0"
         )
+    check_range(1, corpus.vocab_size, config, "top_k")
     parameters = _count_parameters(config.init, corpus)
     needed = STATE_BYTES * parameters * (config.keep + 1)  # while saving there is one checkpoint more
     free = shutil.disk_usage(nearest_folder(writable(run, is_folder=True))).free

@@ -54,7 +54,7 @@ def test_the_same_command_gives_the_same_bytes_and_opens_them_if_asked(checkpoin
         (["--feedback", "spherical", "spheric"], "unknown operator 'spheric'; choose one of: linear, none, renorm"),
         (["--prompt", "a" * 65], "the prompt has 65 tokens, but a sample has 64 positions\n"),
         (["--out", "/dev/null"], "cannot write to /dev/null: it is not a regular file\n"),
-        (["--steps", "0"], "steps is 0, but must be 1 or more\n"),
+        (["--steps", "0"], "steps is 0, but must lie between 1 and 1,048,576\n"),
         (["--steps", "many"], "--steps: Expected a int. Got value: many\n"),
     ],
 )
