@@ -19,10 +19,12 @@ from . import (
 from .checkpoint import load
 from .model import Denoiser, wrap
 from .sampling import sample
+from .tuning import Tuned, tune
 
 __version__: str
 __all__ = [
     "Denoiser",
+    "Tuned",
     "__version__",
     "candidates",
     "checkpoint",
@@ -40,5 +42,6 @@ __all__ = [
     "sampling",
     "sphere",
     "training",
+    "tune",
     "wrap",
 ]

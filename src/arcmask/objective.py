@@ -61,21 +61,38 @@ class TwoPass(nn.Module):
         self.feedback = feedback
         self.chunk = chunk
 
-    def forward(self, rows: Tensor, time: Tensor, masked: Tensor, feedback: bool) -> Objective:
-        """Return the loss of clean rows (B, L) at times (B,), masked where `masked` (B, L) says."""
+    def forward(
+        self, rows: Tensor, time: Tensor, masked: Tensor, feedback: bool, candidates: Candidates | None = None
+    ) -> Objective:
+        """Return the loss of clean rows (B, L) at times (B,), masked where `masked` (B, L) says.
+
+        With `candidates`, those of an earlier `draft` of the same batch, the draft pass is left out.
+        """
         denoiser = self.denoiser
         tokens = rows.masked_fill(masked, denoiser.mask_id)
         record: Feedback | None = None
         if feedback and self.feedback is not None and self.feedback.operator != "none":
-            candidates = self._draft(tokens, masked, self.feedback.top_k)
+            if candidates is None:
+                candidates = self._candidates(self._plain_hidden(tokens, masked), self.feedback.top_k)
             record = self.feedback.blend(tokens, candidates, denoiser.table, denoiser.mask_id)
-            embeddings = record.embeddings
+            hidden = denoiser.hidden(record.embeddings)[masked]
         else:
-            embeddings = functional.embedding(tokens, denoiser.table)
-        hidden = denoiser.hidden(embeddings)
+            hidden = denoiser.hidden(functional.embedding(tokens, denoiser.table))[masked]
+        return self._objective(hidden, rows, time, masked, record)
+
+    @torch.no_grad()
+    def draft(self, rows: Tensor, time: Tensor, masked: Tensor, top_k: int) -> tuple[Candidates, Objective]:
+        """Return the candidates of the draft pass and the plain loss of the same batch, from one pass."""
+        hidden = self._plain_hidden(rows.masked_fill(masked, self.denoiser.mask_id), masked)
+        return self._candidates(hidden, top_k), self._objective(hidden, rows, time, masked, None)
+
+    def _objective(
+        self, hidden: Tensor, rows: Tensor, time: Tensor, masked: Tensor, record: Feedback | None
+    ) -> Objective:
+        """Return the loss of the masked positions' hidden states (M, H)."""
         alpha, slope = schedule.linear(time)
         weights = (-slope / (1 - alpha)).to(hidden.dtype).unsqueeze(1).expand_as(rows)[masked]
-        losses = self._losses(hidden[masked], rows[masked], weights)
+        losses = self._losses(hidden, rows[masked], weights)
         if record is None and self.feedback is not None:
             losses = losses + 0.0 * sum(parameter.sum() for parameter in self.feedback.parameters())
         sequence = masked.nonzero()[:, 0]
@@ -83,12 +100,14 @@ class TwoPass(nn.Module):
         return Objective(loss=losses.sum(), per_sequence=per_sequence, masked=len(sequence), feedback=record)
 
     @torch.no_grad()
-    def _draft(self, tokens: Tensor, masked: Tensor, top_k: int) -> Candidates:
-        """Run the draft pass and reduce it to candidates."""
-        denoiser = self.denoiser
-        hidden = denoiser.hidden(functional.embedding(tokens, denoiser.table))[masked]
+    def _plain_hidden(self, tokens: Tensor, masked: Tensor) -> Tensor:
+        """Return the hidden states (M, H) of the draft pass at the masked positions."""
+        return self.denoiser.hidden(functional.embedding(tokens, self.denoiser.table))[masked]
+
+    @torch.no_grad()
+    def _candidates(self, hidden: Tensor, top_k: int) -> Candidates:
         parts = [
-            top_candidates(denoiser.logits(hidden[part]), top_k, exclude=denoiser.mask_id)
+            top_candidates(self.denoiser.logits(hidden[part]), top_k, exclude=self.denoiser.mask_id)
             for part in self._parts(len(hidden)) or [slice(0)]
         ]
         return Candidates.join(parts)
