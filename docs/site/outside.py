@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
     "src/arcmask/checkpoint/shipped/sotu-tiny/README.md": "cards/sotu-tiny.md",
     **{f"examples/{file.name}": f"examples/{file.stem}.md" for file in sorted((ROOT / "examples").glob("[a-z]*.py"))},
 }
