@@ -6,18 +6,22 @@ downloaded or opened is reported in one sentence.
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from arcmask.errors import ArcmaskError
-from arcmask.files import flush, sha256
+from arcmask.files import check_hash, flush, hash_file, json_bytes, sampled_hash, sha256, write_whole
 from arcmask.progress import announce
-from arcmask.run_folder import locked, read_settings
+from arcmask.run_folder import interpreting, locked, read_settings
+
+_RECORD = "hashes.json"  # size, time, sampled hash and SHA-256 of each file in a folder of the cache
 
 
 def cache_folder() -> Path:
@@ -34,28 +38,56 @@ def cache_folder() -> Path:
 def cached_folder(name: str, build: Callable[[Path], object]) -> Path:
     """Return the folder `name` of the cache. If it does not exist, `build` fills it while other processes wait.
 
-    The folder appears whole or not at all.
+    The folder appears whole or not at all. Its files are checked when a process opens it for the first time.
     """
     folder = cache_folder() / name
-    if folder.is_dir():
-        return folder
     try:
-        with locked(folder.with_name(f"{folder.name}.lock")):
-            if not folder.is_dir():  # another process may have made it while this one waited
-                with tempfile.TemporaryDirectory(prefix=".fetching-", dir=folder.parent) as scratch:
-                    content = Path(scratch) / "content"
-                    content.mkdir()
-                    build(content)
-                    for path in content.iterdir():
-                        path.chmod(0o644)
-                        flush(path)
-                    content.rename(folder)
-                    flush(folder.parent)
+        if not folder.is_dir():
+            with locked(folder.with_name(f"{folder.name}.lock")):
+                if not folder.is_dir():  # another process may have made it while this one waited
+                    _build(folder, build)
+        _verify(folder)
     except OSError as error:
-        raise ArcmaskError(
-            f"{folder} cannot be written ({error.strerror}); set ARCMASK_CACHE to another folder"
-        ) from error
+        raise ArcmaskError(f"{folder} does not work ({error.strerror}); set ARCMASK_CACHE to another folder") from error
     return folder
+
+
+def _build(folder: Path, build: Callable[[Path], object]) -> None:
+    """Fill a folder beside its place, record what its files are, and rename it. The lock is held."""
+    scratch = folder.with_name(f".fetching-{folder.name}")
+    try:
+        shutil.rmtree(scratch, ignore_errors=True)  # a killed process may have left it
+        scratch.mkdir()
+        build(scratch)
+        records = {path.name: _record(path) for path in scratch.iterdir()}
+        write_whole(scratch / _RECORD, json_bytes(records))
+        for path in scratch.iterdir():
+            path.chmod(0o644)
+            flush(path)
+        scratch.rename(folder)
+        flush(folder.parent)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _record(path: Path) -> list[Any]:
+    return [path.stat().st_size, path.stat().st_mtime_ns, sampled_hash(path), hash_file(path).hexdigest()]
+
+
+@cache
+def _verify(folder: Path) -> None:
+    """Raise if a file is not what was put into the folder. Older folders have no record to compare with.
+
+    A file with its recorded size and time is compared by a sample of its content, any other by all of it.
+    """
+    record = folder / _RECORD
+    with interpreting(record, "the hashes of files"):
+        for name, (size, time, sample, digest) in (read_settings(record) if record.is_file() else {}).items():
+            path = folder / name
+            status = path.stat() if path.is_file() else None
+            is_untouched = status is not None and (status.st_size, status.st_mtime_ns) == (size, time)
+            if not is_untouched or sampled_hash(path) != sample:
+                check_hash(path, digest, f"remove {folder} and run the command again")
 
 
 def download_files(purpose: str, package: str, hashes: Mapping[str, str], folder: Path) -> None:

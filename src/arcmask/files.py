@@ -1,31 +1,46 @@
 """Write files that appear whole or not at all, and hash them. The module knows bytes and paths, not their meaning."""
 
 import errno
+import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from arcmask.errors import ArcmaskError
 
 UNFINISHED = ".tmp"  # the ending of files and folders that are being written; a killed process can leave one behind
+SCRATCH = ".writing-"  # the beginning of the folders in which `written_whole` writes
 LAST = ("config.json", "inspect.json")  # these say that a folder is complete, so they are moved into place last
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_PAGE, _PAGES = 4096, 16
 
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file under another name, flush it to the disk, and rename it."""
+    with file_written_whole(path) as beside:
+        beside.write_bytes(content)
+
+
+@contextmanager
+def file_written_whole(path: Path) -> Iterator[Path]:
+    """Yield the path to write a file to. On leaving it is flushed and renamed; after an error it is removed."""
     beside = path.with_name(path.name + UNFINISHED)
-    with beside.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
-    flush(path.parent)
+    try:
+        with writing(path):
+            yield beside
+            flush(beside)
+            beside.replace(path)
+            flush(path.parent)
+    finally:
+        with suppress(OSError):
+            beside.unlink()
 
 
 def writable(path: Path, *, is_folder: bool = False) -> Path:
@@ -45,11 +60,29 @@ def nearest_folder(path: Path) -> Path:
     return next(parent for parent in (path, *path.absolute().parents) if parent.exists())
 
 
+@contextmanager
+def removed_if_empty(folder: Path) -> Iterator[None]:
+    """Remove a folder, and those above it, that did not exist before the block if they are empty after it."""
+    existing = nearest_folder(folder)
+    try:
+        yield
+    finally:
+        while folder.absolute() != existing.absolute() and folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+            folder = folder.parent
+
+
 def flush(path: Path) -> None:
     """Wait until a file's content, or a folder's list of names, is on the disk."""
+    with _opened(path) as handle:
+        os.fsync(handle)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
     handle = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        yield handle
     finally:
         os.close(handle)
 
@@ -79,45 +112,113 @@ def hash_file(path: Path) -> "hashlib._Hash":
         return hashlib.file_digest(file, "sha256")
 
 
-def is_full_disk(error: BaseException) -> bool:
-    """Return whether an error means that the disk is full. torch and safetensors have error types of their own."""
-    return getattr(error, "errno", None) == errno.ENOSPC or os.strerror(errno.ENOSPC) in str(error)
+def check_hash(path: Path, expected: str, advice: str) -> None:
+    """Raise unless a file has the expected SHA-256."""
+    if not path.is_file() or hash_file(path).hexdigest() != expected:
+        raise ArcmaskError(f"{path} is missing or was changed since it was written; {advice}")
+
+
+def sampled_hash(path: Path) -> str:
+    """Return the SHA-256 of a few pages spread over a file, of all of it if it is small."""
+    size, digest = path.stat().st_size, hashlib.sha256()
+    with path.open("rb") as file:
+        for page in range(_PAGES):
+            file.seek(max(0, size - _PAGE) * page // (_PAGES - 1))
+            digest.update(file.read(_PAGE))
+    return digest.hexdigest()
+
+
+def disk_error(error: BaseException | None) -> str | None:
+    """Return why the disk refused what was written; None if neither an error nor what is behind it is about the disk.
+
+    torch, safetensors and tokenizers have error types of their own.
+    """
+    if error is None:
+        return None
+    code = getattr(error, "errno", None)
+    if match := re.search(r"\(os error (\d+)\)", str(error)):
+        code = int(match[1])
+    if code in _FULL:
+        return "the disk is full; free some space and run the same command again"
+    if code is None:
+        behind = error.__context__ if isinstance(error, RuntimeError) else error.__cause__  # torch's writer
+        return str(error) if isinstance(error, OSError) else disk_error(behind)
+    return os.strerror(code)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Say that `path` could not be written, and why, if the disk fails in the block."""
+    try:
+        yield
+    except ArcmaskError:
+        raise
+    except Exception as error:
+        if reason := disk_error(error):
+            raise ArcmaskError(f"{path} could not be written: {reason}") from error
+        raise
 
 
 @contextmanager
 def written_whole(folder: Path, replaces: tuple[str, ...] = ()) -> Iterator[Path]:
-    """Yield a scratch folder. On leaving, its files are moved into `folder`; after an error, nothing is moved.
+    """Yield a scratch folder. On leaving it becomes `folder`, or its files are moved there if `folder` has files.
 
-    Old files in `folder` that match `replaces` and were not written again are removed.
+    After an error nothing is moved. Old files in `folder` that match `replaces` and were not written again are removed.
     """
-    is_new = not folder.exists()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=".writing-", dir=folder))
-    except OSError as error:
-        raise ArcmaskError(f"cannot write to {folder}: {error.strerror}") from error
-    try:
-        yield scratch
-        written = sorted(scratch.iterdir(), key=lambda file: file.name in LAST)
-        for file in written:
-            file.chmod(0o666 & ~_umask())  # some writers make files that only their user can read
-            flush(file)
-        for pattern in replaces:
-            for old in folder.glob(pattern):
-                if old.name not in {file.name for file in written}:
-                    old.unlink()
-        for file in written:
-            file.replace(folder / file.name)
-    except Exception as error:
-        if is_full_disk(error):
-            raise ArcmaskError(f"{folder} could not be written: the disk is full") from error
-        if isinstance(error, OSError):
-            raise ArcmaskError(f"{folder} could not be written: {error}") from error
-        raise
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-        if is_new and not any(folder.iterdir()):
-            folder.rmdir()
+    with removed_if_empty(folder.parent):
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            is_new = not folder.exists() or (not any(folder.iterdir()) and not folder.is_mount())
+            scratch, lock = _make_scratch(folder.parent if is_new else folder)
+        except OSError as error:
+            raise ArcmaskError(f"cannot write to {folder}: {error.strerror}") from error
+        try:
+            with writing(folder):
+                yield scratch
+                _move(scratch, folder, replaces, is_new)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+            os.close(lock)
+
+
+def _move(scratch: Path, folder: Path, replaces: tuple[str, ...], is_new: bool) -> None:
+    written = sorted(scratch.iterdir(), key=lambda file: file.name in LAST)
+    for file in written:
+        file.chmod(0o666 & ~_umask())  # some writers make files that only their user can read
+        flush(file)
+    if is_new:
+        scratch.chmod(0o777 & ~_umask())
+        with suppress(OSError):  # fails if another process has written there in the meantime
+            scratch.rename(folder)
+            flush(folder.parent)
+            return
+    for pattern in replaces:
+        for old in folder.glob(pattern):
+            if old.name not in {file.name for file in written}:
+                old.unlink()
+    for file in written:
+        file.replace(folder / file.name)
+    flush(folder)
+
+
+def _make_scratch(folder: Path) -> tuple[Path, int]:
+    """Return a new folder, locked until its handle is closed. Those that killed processes left are removed.
+
+    On network file systems without such locks nothing is removed.
+    """
+    for leftover in folder.glob(f"{SCRATCH}*"):
+        with suppress(OSError), _opened(leftover) as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(leftover, ignore_errors=True)
+    while True:
+        scratch = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=folder))
+        with suppress(FileNotFoundError):
+            handle = os.open(scratch, os.O_RDONLY)
+            with suppress(OSError):
+                fcntl.flock(handle, fcntl.LOCK_SH)
+            if scratch.exists():  # it was not taken for a leftover before it was locked
+                return scratch, handle
+            os.close(handle)
 
 
 def _umask() -> int:

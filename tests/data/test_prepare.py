@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 from hashlib import sha256
@@ -15,6 +16,7 @@ from filelock import FileLock
 
 from arcmask.data import PrepareConfig, open_prepared, open_tokenizer, prepare, read_index
 from arcmask.data.packing import SplitWriter, describe_job
+from arcmask.data.prepared import verify
 from arcmask.errors import ArcmaskError
 
 
@@ -179,6 +181,7 @@ def test_two_runs_in_one_folder_are_refused(folder_of_texts, tmp_path):
         pytest.raises(ArcmaskError, match=r"another process holds '.*out\.partial'"),
     ):
         prepare(config(folder_of_texts, tmp_path))
+    assert not (tmp_path / "out.partial").exists()
     prepare(config(folder_of_texts, tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
@@ -188,7 +191,7 @@ BAD = {
     "tokenizer": ({"tokenizer": "gtp2"}, "unknown tokenizer 'gtp2'"),
     "bpe size": ({"tokenizer": "bpe:9"}, "must be at least 258"),
     "bpe too large": ({"tokenizer": "bpe:90000"}, "the corpus is too small for bpe:90000"),
-    "length of one": ({"length": 1}, "length is 1, but must be 2 or more"),
+    "length of one": ({"length": 1}, "length is 1, but must lie between 2 and"),
     "no documents": ({"documents": 0}, "documents is 0"),
     "no shard": ({"shard_rows": 0}, "shard_rows is 0"),
     "streamed file": ({"streaming": True}, r"only a hub dataset \(hub:NAME\) can be streamed"),
@@ -223,12 +226,12 @@ def test_a_bad_corpus_is_a_sentence_and_leaves_nothing_behind(tmp_path, content,
     (tmp_path / "corpus" / "a.jsonl").write_text(content)
     with pytest.raises(ArcmaskError, match=message):
         prepare(config(tmp_path / "corpus", tmp_path / "result", holdout="none", tokenizer=tokenizer))
-    assert not (tmp_path / "result").exists() or not list((tmp_path / "result").iterdir())
+    assert [path.name for path in tmp_path.iterdir()] == ["corpus"]
 
 
 def test_a_place_that_cannot_be_written_is_an_error(folder_of_texts, tmp_path):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(ArcmaskError, match=r"stopped at '.*file/out.*': Not a directory"):
+    with pytest.raises(ArcmaskError, match=r"cannot write to .*out\.partial: .*file is not a folder"):
         prepare(config(folder_of_texts, tmp_path / "file"))
     with pytest.raises(ArcmaskError, match="file' exists and is not a prepared corpus; choose a new folder"):
         prepare(config(folder_of_texts, tmp_path, out=str(tmp_path / "file")))
@@ -252,7 +255,7 @@ def test_a_full_disk_is_a_sentence_and_the_work_goes_on_later(folder_of_texts, t
         append(writer, rows)
 
     monkeypatch.setattr(SplitWriter, "_append", until_full)
-    with pytest.raises(ArcmaskError, match=r"the disk .* is full; free some space"):
+    with pytest.raises(ArcmaskError, match=r"the disk is full; free some space"):
         prepare(config(folder_of_texts, tmp_path, **settings))
     monkeypatch.undo()
     assert not (tmp_path / "out").exists()
@@ -284,6 +287,122 @@ def test_a_disk_that_is_really_full_is_a_sentence(folder_of_texts, tmp_path, par
         subprocess.run(["umount", str(disk)], check=True)
 
 
+def copy_of(folder: Path, place: Path) -> Path:
+    """A copy of a folder of texts whose files have the same name, sizes and times."""
+    return Path(shutil.copytree(folder, place / folder.name))
+
+
+def edit(path: Path, *, keep_time: bool = False) -> None:
+    """Replace the first letter of a file; its size stays."""
+    status = path.stat()
+    path.write_bytes(b"X" + path.read_bytes()[1:])
+    if keep_time:
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def test_a_corpus_edited_at_equal_size_is_another_corpus(folder_of_texts, tmp_path):
+    texts = copy_of(folder_of_texts, tmp_path)
+    index = prepare(config(texts, tmp_path))
+    os.utime(texts / "early" / "000.txt")
+    assert prepare(config(texts, tmp_path)) == index, "another time alone is the same corpus"
+    edit(texts / "early" / "000.txt")
+    with pytest.raises(ArcmaskError, match=r"texts.* was edited since .*out was begun; give another folder"):
+        prepare(config(texts, tmp_path))
+    assert read_index(tmp_path / "out") == index
+
+
+def test_unfinished_work_is_not_continued_with_an_edited_corpus(folder_of_texts, tmp_path, monkeypatch):
+    texts = copy_of(folder_of_texts, tmp_path)
+    monkeypatch.setattr(SplitWriter, "finish", lambda _: os.close(10**6))
+    with pytest.raises(ArcmaskError, match="stopped: Bad file descriptor"):
+        prepare(config(texts, tmp_path))
+    monkeypatch.undo()
+    edit(texts / "late" / "030.txt")
+    with pytest.raises(ArcmaskError, match=r"was edited since .*out\.partial was begun"):
+        prepare(config(texts, tmp_path))
+    assert (tmp_path / "out.partial" / "progress.json").is_file()
+
+
+def test_a_finished_folder_stands_on_its_own_when_its_corpus_is_gone(folder_of_texts, tmp_path):
+    texts = copy_of(folder_of_texts, tmp_path)
+    index = prepare(config(texts, tmp_path))
+    shutil.rmtree(texts)
+    assert prepare(config(texts, tmp_path)) == index
+    assert "is complete" in describe_job(config(texts, tmp_path))
+    with pytest.raises(ArcmaskError, match="length is 64 there and 32 here"):
+        prepare(config(texts, tmp_path, length=32))
+    with pytest.raises(ArcmaskError, match="there is no corpus"):
+        prepare(config(tmp_path / "misspelled", tmp_path))
+    with pytest.raises(ArcmaskError, match="there is no corpus"):
+        prepare(config(texts, tmp_path, out=str(tmp_path / "other")))
+
+
+def test_a_folder_without_samples_and_source_still_opens(folder_of_texts, tmp_path):
+    """As versions before these were recorded wrote it; the folder's hash is the same."""
+    index = prepare(config(folder_of_texts, tmp_path))
+    path = tmp_path / "out" / "index.json"
+    fields = json.loads(path.read_text())
+    assert fields.pop("sampled").keys() == {shard.name for split in index.splits.values() for shard in split.shards}
+    assert fields.pop("source").keys() == {"times", "sha256"}
+    path.write_text(json.dumps(fields))
+    assert read_index(tmp_path / "out").hash == index.hash
+    assert prepare(config(folder_of_texts, tmp_path)).splits == index.splits
+    assert len(open_prepared(tmp_path / "out")) == index.splits["train"].rows
+
+
+def test_damaged_progress_is_a_sentence_and_kept(folder_of_texts, tmp_path, monkeypatch):
+    monkeypatch.setattr(SplitWriter, "finish", lambda _: os.close(10**6))
+    with pytest.raises(ArcmaskError, match="stopped: Bad file descriptor"):
+        prepare(config(folder_of_texts, tmp_path))
+    monkeypatch.undo()
+    path = tmp_path / "out.partial" / "progress.json"
+    content = path.read_text()
+    for damaged in (content[:-9], "[]", "{}", content.replace('"next_document": ', '"next_document": 1'), "[" * 10**5):
+        path.write_text(damaged)
+        with pytest.raises(ArcmaskError, match=r"progress\.json"):
+            prepare(config(folder_of_texts, tmp_path))
+        assert path.read_text() == damaged
+    path.write_text(content)
+    prepare(config(folder_of_texts, tmp_path))
+
+
+def arcmask_prepare(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "arcmask",
+        "prepare",
+        *map(str, arguments),
+        "--tokenizer",
+        "text8",
+        "--length",
+        "64",
+    ]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_verify_reads_every_file_and_names_the_one_that_was_changed(folder_of_texts, tmp_path):
+    out = tmp_path / "out"
+    result = arcmask_prepare(folder_of_texts, out, "--verify")
+    assert (result.returncode, list(tmp_path.iterdir())) == (2, [])
+    prepare(config(folder_of_texts, tmp_path, holdout="every:10"))
+    files = [path for path in out.rglob("*") if path.is_file() and path.name != "index.json"]
+    result = arcmask_prepare(folder_of_texts, out, "--verify")
+    assert (result.returncode, result.stdout) == (0, f"verified {len(files)} files\n"), result.stderr
+    for path in files:
+        content = path.read_bytes()
+        edit(path, keep_time=True)
+        with pytest.raises(ArcmaskError, match=f"{path} is missing or was changed since it was written"):
+            verify(out)
+        path.write_bytes(content)
+    path = out / "train-00000.bin"
+    edit(path)
+    result = arcmask_prepare(folder_of_texts, out, "--verify")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.count("\n") == 1
+    assert "train-00000.bin is missing or was changed" in result.stderr
+
+
 def test_other_ranks_wait_for_the_first(tmp_path):
     (tmp_path / "text.txt").write_text("the people of the united states " * 50)
     settings = config(tmp_path / "text.txt", tmp_path, holdout="none")
@@ -293,7 +412,9 @@ def test_other_ranks_wait_for_the_first(tmp_path):
         "holdout='none')).splits['train'].rows)"
     )
     command = [sys.executable, "-c", code, settings.corpus, settings.out]
-    second = subprocess.Popen(command, env=os.environ | {"RANK": "1"}, stdout=subprocess.PIPE, text=True)
+    second = subprocess.Popen(
+        command, env=os.environ | {"RANK": "1", "WORLD_SIZE": "2"}, stdout=subprocess.PIPE, text=True
+    )
     assert second.stdout.readline() == "waits\n"
     rows = prepare(settings).splits["train"].rows
     assert second.communicate(timeout=60)[0] == f"{rows}\n"

@@ -1,7 +1,9 @@
 """An opened corpus: rows by number, no read of the data, a check against the model, and batches in a fixed order."""
 
+import json
 import pickle
 import resource
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from arcmask.data import Batches, Index, open_prepared
 from arcmask.data.prepared import Shard, Split, shuffled
 from arcmask.errors import ArcmaskError
+from arcmask.files import json_bytes, sha256
 
 
 def test_rows_come_from_every_shard_in_the_order_asked_for(prepared):
@@ -119,6 +122,54 @@ def test_a_folder_that_was_not_prepared_or_was_damaged_is_an_error(tmp_path):
     (folder / "train-00000.bin").unlink()
     with pytest.raises(ArcmaskError, match=r"train-00000.bin' is missing; prepare"):
         open_prepared(folder)
+
+
+def copy_of(folder: Path, place: Path) -> Path:
+    return Path(shutil.copytree(folder, place / "copy"))
+
+
+def test_what_was_changed_in_a_prepared_folder_is_named(prepared, tmp_path):
+    folder = copy_of(prepared[0], tmp_path)
+    corpus = open_prepared(folder)
+    assert corpus.frequencies.sum() == corpus.record.tokens
+    assert corpus.tokenizer().size == 50258
+    for name in ("train-00001.bin", "frequencies.npy", "tokenizer/tokenizer.json"):
+        path = folder / name
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+        with pytest.raises(ArcmaskError, match=f"{name}.* was changed since it was written; prepare the corpus again"):
+            open_prepared(folder).frequencies, corpus.tokenizer()
+        shutil.copy2(prepared[0] / name, path)
+    assert len(open_prepared(folder).frequencies) == 50258
+
+
+def test_a_token_id_beyond_the_vocabulary_is_named(tmp_path):
+    """Folders of earlier versions have no sampled hash, by which opening would notice."""
+    folder = huge(tmp_path, rows=4, length=8)
+    with (folder / "train-00000.bin").open("r+b") as file:
+        file.seek(2 * (8 * 2 + 3))
+        file.write((60000).to_bytes(2, "little"))
+    corpus = open_prepared(folder)
+    assert corpus.rows([0, 1, 3]).sum() == 0
+    with pytest.raises(ArcmaskError, match=r"train-00000\.bin, row 2, has the token id 60000 of 50258; prepare"):
+        corpus.rows([3, 2])
+
+
+@pytest.mark.parametrize("value", [None, [], "x", -1, {"a": 1}])
+@pytest.mark.parametrize("key", ["splits", "settings", "sampled", "source", "dtype", "shard_rows", "length"])
+def test_an_index_of_another_shape_is_a_sentence(prepared, tmp_path, key, value):
+    """Also one whose hash fits: the hash finds accidents, and anyone can compute it."""
+    folder = copy_of(prepared[0], tmp_path)
+    fields = json.loads((folder / "index.json").read_text()) | {key: value}
+    del fields["hash"]
+    digest = sha256(json_bytes({name: part for name, part in fields.items() if name not in ("sampled", "source")}))
+    (folder / "index.json").write_bytes(json_bytes(fields | {"hash": digest}))
+    try:
+        open_prepared(folder).rows([0])
+    except ArcmaskError:
+        return
+    assert key in ("settings", "source", "sampled")
 
 
 class Numbers:

@@ -145,7 +145,7 @@ def test_bad_settings_are_said_before_anything_is_opened(samples, tmp_path):
         ({"samples": samples, "checkpoint": "c"}, "needs --checkpoint and --data"),
         ({"samples": samples, "kmeans_seeds": ()}, "at least one"),
         ({"samples": samples, "precision": "float16"}, "choose one of"),
-        ({"samples": samples, "batch_tokens": 0}, "1 or more"),
+        ({"samples": samples, "batch_tokens": 0}, "batch_tokens is 0, but must lie between 1 and"),
     ):
         with pytest.raises(ArcmaskError, match=complaint):
             EvaluateConfig(**given)

@@ -12,7 +12,7 @@ from torch import Tensor
 from arcmask.checkpoint.fitting import build_config, build_feedback, default_tokenizer, fit
 from arcmask.checkpoint.pickles import Inert, read_torch_file
 from arcmask.errors import ArcmaskError
-from arcmask.files import written_whole
+from arcmask.files import file_written_whole, removed_if_empty
 from arcmask.model import MDLM
 
 _BUFFERS = ("rotary_emb.inv_freq",)
@@ -118,8 +118,10 @@ def write_lightning(model: MDLM, out: Path) -> None:
         "global_step": 0,
         "epoch": 0,
     }
-    with written_whole(out.parent) as scratch:
-        torch.save(content, scratch / out.name)
+    with removed_if_empty(out.parent), file_written_whole(out) as beside:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with beside.open("wb") as file:  # opened here, because torch's own writer does not say why a disk refuses
+            torch.save(content, file)
 
 
 def _only_tensors(path: Path, name: str, items: Any) -> None:

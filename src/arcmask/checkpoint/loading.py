@@ -15,6 +15,7 @@ from arcmask.checkpoint.lightning import load_lightning, write_lightning
 from arcmask.data import Tokenizer, open_tokenizer
 from arcmask.downloads import hub_snapshot, open_pretrained
 from arcmask.errors import ArcmaskError, check_choice
+from arcmask.files import writable
 from arcmask.model import MDLM, Model, Wrapped, best_device, wrap
 from arcmask.model.denoiser import FEEDBACK_FILE
 from arcmask.model.mdlm import refuse_misfits
@@ -87,6 +88,7 @@ def convert(
     out = Path(target)
     if out.exists() and (out.is_file() or any(out.iterdir())):
         raise ArcmaskError(f"{out} exists already; give a new name")
+    writable(out, is_folder=out.suffix != ".ckpt")
     denoiser = load(source, weights=weights, mask_id=mask_id)
     if dtype is not None:
         denoiser = denoiser.bfloat16() if dtype == "bfloat16" else denoiser.float()

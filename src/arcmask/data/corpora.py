@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from arcmask.errors import ArcmaskError
-from arcmask.files import sha256
+from arcmask.files import hash_file, sha256
 
 # A text file that is the whole corpus, or that is longer than _LONG_FILE bytes, is cut into pieces of about _PIECE
 # characters, so that some can be held out and memory stays bounded.
@@ -35,6 +35,14 @@ class Corpus(ABC):
     @abstractmethod
     def documents(self, start: int = 0) -> Iterator[str]:
         """Yield the documents from number `start` on."""
+
+    def source(self) -> dict[str, str]:
+        """Return what tells the corpus from one that was edited later; nothing if it has no files of its own."""
+        return {}
+
+    def matches(self, source: dict[str, str]) -> bool:
+        """Return whether the corpus is the one of which `source` returned this."""
+        return source == self.source()
 
 
 def open_corpus(spec: str, *, text_key: str = "text", streaming: bool = False) -> Corpus:
@@ -82,6 +90,19 @@ class FileCorpus(Corpus):
         self.paths, self.key = paths, key
         listing = "\n".join(f"{path.relative_to(root).as_posix()} {path.stat().st_size}" for path in paths)
         self.identity = f"{name} with files {sha256(listing.encode())[:16]}"
+        self._times = sha256("\n".join(str(path.stat().st_mtime_ns) for path in paths).encode())
+        self._content = ""
+
+    def source(self) -> dict[str, str]:
+        """Return a hash of the files' times and one of their content; the first call reads all files."""
+        self._content = self._content or sha256(b"".join(hash_file(path).digest() for path in self.paths))
+        return {"times": self._times, "sha256": self._content}
+
+    def matches(self, source: dict[str, str]) -> bool:
+        """Compare the files' times, and their content only if the times differ. Folders of old have no source."""
+        if source.get("times") == self._times:
+            self._content = source.get("sha256", "")
+        return not source or source.get("sha256") == self.source()["sha256"]
 
     def count(self) -> int:
         return sum(map(self._count, self.paths))

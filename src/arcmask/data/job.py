@@ -3,8 +3,9 @@
 It reads what earlier runs recorded. It encodes and writes nothing.
 """
 
+import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ from arcmask.data.corpora import Corpus, open_corpus
 from arcmask.data.prepared import INDEX, Index, partial_of, read_index
 from arcmask.data.tokenizers import bpe_size, tokenizer_identity
 from arcmask.errors import ArcmaskError
+from arcmask.files import sha256, writable
 from arcmask.run_folder import read_settings, refuse_other_settings
 from arcmask.settings.prepare import Holdout, PrepareConfig
 
@@ -54,6 +56,12 @@ class Job:
                 where = f"document {number} of {self.config.corpus}"
                 raise ArcmaskError(f"{where} is not valid Unicode: {error.reason}") from error
 
+    def refuse_others(self, folder: Path, settings: dict[str, Any], source: dict[str, str]) -> None:
+        """Raise if a folder was prepared with other settings, or before the corpus was edited."""
+        refuse_other_settings(folder, settings, self.settings)
+        if not self.corpus.matches(source):
+            raise ArcmaskError(f"{self.config.corpus} was edited since {folder} was begun; give another folder")
+
     def split_of(self, document: int) -> str:
         """Return the name of the split that a document belongs to."""
         return "validation" if self.holdout.holds(document, self.total) else "train"
@@ -63,31 +71,48 @@ def open_job(config: PrepareConfig) -> Job | Index:
     """Check everything that costs little. Return the index if the work is already done."""
     if config.tokenizer.startswith("bpe:"):
         bpe_size(config.tokenizer)
-    corpus = open_corpus(config.corpus, text_key=config.text_key, streaming=config.streaming)
-    rule = config.holdout or corpus.default_holdout
     out = Path(config.out).expanduser().absolute()
-    settings = {
-        "corpus": corpus.identity,
-        "documents": config.documents,
-        "holdout": rule,
-        "length": config.length,
-        "shard_rows": config.rows_per_shard,
-        "text_key": config.text_key,
-        "tokenizer": tokenizer_identity(config.tokenizer),
-    }
-    if (out / INDEX).is_file():
-        index = read_index(out)
+    index = read_index(out) if (out / INDEX).is_file() else None
+    try:
+        corpus = open_corpus(config.corpus, text_key=config.text_key, streaming=config.streaming)
+    except ArcmaskError:
+        if index is None or not _is_gone(config.corpus, index):
+            raise
+        settings = _settings(config, index.settings["corpus"], config.holdout or index.settings["holdout"])
         refuse_other_settings(out, index.settings, settings)
+        return index
+    rule = config.holdout or corpus.default_holdout
+    holdout, settings = Holdout.parse(rule), _settings(config, corpus.identity, rule)
+    job = Job(config=config, corpus=corpus, holdout=holdout, total=None, settings=settings, out=out)
+    if index is not None:
+        job.refuse_others(out, index.settings, index.source)
         return index
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ArcmaskError(f"{config.out!r} exists and is not a prepared corpus; choose a new folder")
     if out.is_mount():
         raise ArcmaskError(f"{config.out!r} is where a disk is mounted; choose a folder inside it")
-    holdout = Holdout.parse(rule)
-    total = _total(corpus, holdout, config)
-    job = Job(config=config, corpus=corpus, holdout=holdout, total=total, settings=settings, out=out)
+    writable(job.partial, is_folder=True)
+    job = replace(job, total=_total(corpus, holdout, config))
     read_record(job)
     return job
+
+
+def _settings(config: PrepareConfig, corpus: str, holdout: str) -> dict[str, Any]:
+    return {
+        "corpus": corpus,
+        "documents": config.documents,
+        "holdout": holdout,
+        "length": config.length,
+        "shard_rows": config.rows_per_shard,
+        "text_key": config.text_key,
+        "tokenizer": tokenizer_identity(config.tokenizer),
+    }
+
+
+def _is_gone(corpus: str, index: Index) -> bool:
+    """Return whether the corpus of a finished folder is no longer there; the folder stands on its own."""
+    path = Path(corpus).expanduser()
+    return not path.exists() and index.settings["corpus"].partition(" with files ")[0] in (corpus, path.resolve().name)
 
 
 def _total(corpus: Corpus, holdout: Holdout, config: PrepareConfig) -> int | None:
@@ -104,11 +129,20 @@ def _total(corpus: Corpus, holdout: Holdout, config: PrepareConfig) -> int | Non
 
 
 def read_record(job: Job) -> dict[str, Any] | None:
-    """Return the record of an earlier run, if there was one. It must have had the same settings."""
+    """Return the record of an earlier run, if there was one. It must have had the same settings and corpus."""
     if (job.partial / INDEX).is_file():  # killed just before its folder was renamed
-        refuse_other_settings(job.partial, read_index(job.partial).settings, job.settings)
-    if not (job.partial / PROGRESS).is_file():
+        index = read_index(job.partial)
+        job.refuse_others(job.partial, index.settings, index.source)
+    path = job.partial / PROGRESS
+    if not path.is_file():
         return None
-    record = read_settings(job.partial / PROGRESS)
-    refuse_other_settings(job.partial, record["settings"], job.settings)
+    record = read_settings(path)
+    if record.pop("hash", None) != record_hash(record):
+        raise ArcmaskError(f"{path} was changed since it was written; remove {job.partial} and start again")
+    job.refuse_others(job.partial, record["settings"], record["source"])
     return record
+
+
+def record_hash(record: dict[str, Any]) -> str:
+    """Return the hash that a record of progress is stored with."""
+    return sha256(json.dumps(record, sort_keys=True).encode())

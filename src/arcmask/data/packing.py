@@ -6,7 +6,6 @@ interrupted. `SplitWriter` keeps no file open and an incomplete row in memory, s
 position are enough to resume.
 """
 
-import errno
 import io
 import json
 import os
@@ -14,19 +13,30 @@ import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from arcmask.data.job import PROGRESS, Document, Job, open_job, read_record
+from arcmask.data.job import PROGRESS, Document, Job, open_job, read_record, record_hash
 from arcmask.data.prepared import FORMAT, FREQUENCIES, INDEX, SPLITS, TOKENIZER, Index, Shard, Split, read_index
 from arcmask.data.tokenizers import Tokenizer, bpe_size, open_tokenizer, train_bpe
 from arcmask.errors import ArcmaskError
-from arcmask.files import UNFINISHED, flush, hash_file, remove_unfinished, sha256, write_whole
+from arcmask.files import (
+    UNFINISHED,
+    disk_error,
+    flush,
+    hash_file,
+    remove_unfinished,
+    removed_if_empty,
+    sampled_hash,
+    sha256,
+    write_whole,
+)
 from arcmask.progress import Progress
+from arcmask.ranks import rank
 from arcmask.run_folder import LOCK, locked
 from arcmask.settings.prepare import PrepareConfig
 
@@ -125,18 +135,21 @@ class SplitWriter:
 
 def prepare(config: PrepareConfig) -> Index:
     """Prepare a corpus, or what is left of it, and return its index. A complete folder is left alone."""
-    if int(os.environ.get("RANK", 0)) > 0:  # under torchrun the first rank does the work
-        while not (Path(config.out) / INDEX).is_file():
+    if rank() > 0:  # under torchrun the first rank does the work
+        while not (Path(config.out).expanduser() / INDEX).is_file():
             time.sleep(0.2)
     with _os_errors_as_sentences(config):
         job = open_job(config)
+        out = Path(config.out).expanduser().absolute()
+        lock = out.with_name(f".{out.name}{LOCK}")  # beside the folder, which is renamed
         if isinstance(job, Index):
+            with suppress(OSError):  # killed after the folder was renamed
+                lock.unlink()
             return job
         tokenizer = _check_first_document(job)
-        job.partial.mkdir(parents=True, exist_ok=True)
-        lock = job.out.with_name(f".{job.out.name}{LOCK}")  # beside the folder, which is renamed
-        with locked(lock, holder=repr(str(job.partial))):
+        with removed_if_empty(job.out.parent), locked(lock, holder=repr(str(job.partial))):
             try:
+                job.partial.mkdir(exist_ok=True)
                 _finish(job, tokenizer)
             finally:
                 lock.unlink(missing_ok=True)
@@ -202,8 +215,9 @@ def _removed_if_useless(job: Job) -> Iterator[None]:
     """Remove OUT.partial if the corpus or the settings are at fault: no later run can use it."""
     try:
         yield
-    except ArcmaskError:
-        shutil.rmtree(job.partial)
+    except ArcmaskError as error:
+        if disk_error(error) is None:
+            shutil.rmtree(job.partial)
         raise
 
 
@@ -286,8 +300,8 @@ def _chunks(documents: Iterator[Document]) -> Iterator[list[Document]]:
 
 def _save_record(job: Job, next_document: int, writers: dict[str, SplitWriter]) -> None:
     splits = {name: writer.record() for name, writer in writers.items()}
-    record = {"settings": job.settings, "next_document": next_document, "splits": splits}
-    write_whole(job.partial / PROGRESS, json.dumps(record).encode())
+    record = {"settings": job.settings, "source": job.corpus.source(), "next_document": next_document, "splits": splits}
+    write_whole(job.partial / PROGRESS, json.dumps(record | {"hash": record_hash(record)}).encode())
 
 
 def _write_index(job: Job, tokenizer: Tokenizer, writers: dict[str, SplitWriter]) -> None:
@@ -316,6 +330,10 @@ def _write_index(job: Job, tokenizer: Tokenizer, writers: dict[str, SplitWriter]
         shard_rows=job.config.rows_per_shard,
         splits=splits,
         frequencies_sha256=sha256(frequencies.getvalue()),
+        sampled={
+            shard.name: sampled_hash(job.partial / shard.name) for split in splits.values() for shard in split.shards
+        },
+        source=job.corpus.source(),
     )
     write_whole(job.partial / INDEX, index.to_bytes())
 
@@ -325,9 +343,5 @@ def _os_errors_as_sentences(config: PrepareConfig) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise ArcmaskError(
-                f"the disk of {config.out!r} is full; free some space and run the same command again to resume"
-            ) from error
         where = "" if error.filename is None else f" at {str(error.filename)!r}"
-        raise ArcmaskError(f"preparing {config.out!r} stopped{where}: {error.strerror or error}") from error
+        raise ArcmaskError(f"preparing {config.out!r} stopped{where}: {disk_error(error)}") from error

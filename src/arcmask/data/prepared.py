@@ -1,7 +1,7 @@
 """A prepared corpus: its index, its rows of token ids, and batches of them in a fixed order.
 
 `index.json`, the file that is written last, records counts, hashes and names. Rows come out of memory-mapped files;
-opening a corpus reads the index and the sizes of the files, not their content.
+opening a corpus reads the index, the sizes of the files, and a few pages of each. `verify` reads all of them.
 
 Batches form one stream, epoch after epoch, and each epoch is a permutation of all rows. Batch s is the s-th piece of
 the stream, so a batch may span two epochs. Within an epoch no row is left out or repeated. The order depends on the
@@ -11,7 +11,8 @@ Shapes: L tokens in a row, V ids in the vocabulary.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,14 @@ from torch import Tensor
 
 from arcmask.data.tokenizers import Tokenizer, open_tokenizer
 from arcmask.errors import ArcmaskError, unknown_name
-from arcmask.files import json_bytes, sha256
-from arcmask.run_folder import read_settings
+from arcmask.files import check_hash, json_bytes, sampled_hash, sha256
+from arcmask.run_folder import interpreting, read_settings
 
 FORMAT = 1
 INDEX, TOKENIZER, FREQUENCIES = "index.json", "tokenizer", "frequencies.npy"
 SPLITS = ("train", "validation")
+_NOT_HASHED = ("sampled", "source")
+_ADVICE = "prepare the corpus again"
 _ROUNDS = 8
 
 
@@ -59,7 +62,11 @@ class Split:
 
 @dataclass(frozen=True, kw_only=True)
 class Index:
-    """Everything about a prepared corpus except its tokens. `settings` are those of `prepare`, defaults filled in."""
+    """Everything about a prepared corpus except its tokens. `settings` are those of `prepare`, defaults filled in.
+
+    `sampled` has the hash of a few pages of each shard, and `source` says what the corpus's files were. The hash does
+    not cover them, and folders of earlier versions have neither.
+    """
 
     format: int
     settings: dict[str, Any]
@@ -73,11 +80,13 @@ class Index:
     shard_rows: int
     splits: dict[str, Split]
     frequencies_sha256: str
+    sampled: dict[str, str] = field(default_factory=dict)
+    source: dict[str, str] = field(default_factory=dict)
 
     @property
     def hash(self) -> str:
         """One hash over the settings, the counts, and the hashes of all files."""
-        return sha256(json_bytes(asdict(self)))
+        return _hash(asdict(self))
 
     def to_bytes(self) -> bytes:
         """Return the content of index.json."""
@@ -105,19 +114,42 @@ def read_index(folder: str | Path) -> Index:
         fields = read_settings(path)
         version, recorded = fields["format"], fields.pop("hash")
     except (ArcmaskError, KeyError) as error:
-        raise ArcmaskError(f"{str(path)!r} is damaged; prepare the corpus again") from error
+        raise ArcmaskError(f"{str(path)!r} is damaged; {_ADVICE}") from error
     if version != FORMAT:
         raise ArcmaskError(f"{str(folder)!r} has the format {version}, but this version of arcmask reads {FORMAT}")
-    for split in fields["splits"].values():
-        split["shards"] = tuple(Shard(**shard) for shard in split["shards"])
-    index = Index(**fields | {"splits": {name: Split(**split) for name, split in fields["splits"].items()}})
-    if index.hash != recorded:
-        raise ArcmaskError(f"{str(path)!r} was changed since it was written; prepare the corpus again")
-    return index
+    if _hash(fields) != recorded or not all(isinstance(fields.get(name, {}), dict) for name in _NOT_HASHED):
+        raise ArcmaskError(f"{str(path)!r} was changed since it was written; {_ADVICE}")
+    with interpreting(path, "an index"):
+        for split in fields["splits"].values():
+            split["shards"] = tuple(Shard(**shard) for shard in split["shards"])
+        return Index(**fields | {"splits": {name: Split(**split) for name, split in fields["splits"].items()}})
+
+
+def _hash(fields: dict[str, Any]) -> str:
+    return sha256(json_bytes({name: value for name, value in fields.items() if name not in _NOT_HASHED}))
+
+
+def verify(folder: str | Path) -> int:
+    """Compare every file of a prepared folder with its recorded SHA-256, and return the number of files."""
+    index = read_index(folder)
+    hashes = {shard.name: shard.sha256 for split in index.splits.values() for shard in split.shards}
+    hashes |= {FREQUENCIES: index.frequencies_sha256}
+    hashes |= {f"{TOKENIZER}/{name}": digest for name, digest in index.tokenizer_files.items()}
+    for name, digest in hashes.items():
+        check_hash(Path(folder) / name, digest, _ADVICE)
+    return len(hashes)
+
+
+@cache
+def _check_sample(path: Path, _time: int, expected: str) -> None:
+    """Raise unless a few pages of a file are as recorded; once per process, and again if the file changes."""
+    if sampled_hash(path) != expected:
+        raise ArcmaskError(f"{path} was changed since it was written; {_ADVICE}")
 
 
 def partial_of(folder: Path) -> Path:
     """Return the folder in which a prepared folder is made until it is complete."""
+    folder = folder.absolute()
     return folder.with_name(folder.name + ".partial")
 
 
@@ -128,6 +160,9 @@ class PreparedCorpus:
         self.folder = folder
         self.split = split
         self.index = index
+        starts = range(0, self.record.rows, index.shard_rows)
+        if [shard.rows for shard in self.record.shards] != [min(index.shard_rows, len(self) - i) for i in starts]:
+            raise ArcmaskError(f"the shards of {str(folder)!r} do not add up to its rows; {_ADVICE}")
         self._shards = [self._map(shard.name, shard.rows) for shard in self.record.shards]
 
     @property
@@ -165,15 +200,23 @@ class PreparedCorpus:
         tokens = np.empty((numbers.size, self.length), dtype=np.int64)
         for position, (shard, row) in enumerate(zip(*divmod(numbers, self.index.shard_rows), strict=True)):
             tokens[position] = self._shards[shard][row]
+        if tokens.max(initial=0) >= self.vocab_size:
+            position = int((tokens.max(1) >= self.vocab_size).argmax())
+            shard, row = divmod(int(numbers[position]), self.index.shard_rows)
+            path, token = self.folder / self.record.shards[shard].name, tokens[position].max()
+            raise ArcmaskError(f"{path}, row {row}, has the token id {token} of {self.vocab_size}; {_ADVICE}")
         return torch.from_numpy(tokens)
 
     @property
     def frequencies(self) -> Tensor:
         """The number of times that each id occurs in the train rows, (V,). Read from the disk at each access."""
+        check_hash(self.folder / FREQUENCIES, self.index.frequencies_sha256, _ADVICE)
         return torch.from_numpy(np.load(self.folder / FREQUENCIES))
 
     def tokenizer(self) -> Tokenizer:
         """Open the tokenizer that made the rows."""
+        for name, digest in self.index.tokenizer_files.items():
+            check_hash(self.folder / TOKENIZER / name, digest, _ADVICE)
         return open_tokenizer(self.folder / TOKENIZER)
 
     def check_fits(self, *, vocab_size: int, mask_id: int, max_length: int | None) -> None:
@@ -191,9 +234,11 @@ class PreparedCorpus:
         dtype = np.dtype(self.index.dtype).newbyteorder("<")
         size = rows * self.length * dtype.itemsize
         if not path.is_file():
-            raise ArcmaskError(f"{str(path)!r} is missing; prepare the corpus again")
+            raise ArcmaskError(f"{str(path)!r} is missing; {_ADVICE}")
         if (actual := path.stat().st_size) != size:
-            raise ArcmaskError(f"{str(path)!r} has {actual} bytes where {size} are recorded; prepare the corpus again")
+            raise ArcmaskError(f"{str(path)!r} has {actual} bytes where {size} are recorded; {_ADVICE}")
+        if name in self.index.sampled:
+            _check_sample(path, path.stat().st_mtime_ns, self.index.sampled[name])
         return np.memmap(path, dtype=dtype, mode="r", shape=(rows, self.length))
 
 
@@ -204,7 +249,8 @@ def open_prepared(folder: str | Path, split: str = "train") -> PreparedCorpus:
         raise unknown_name("split", split, index.splits)
     if index.splits[split].rows == 0:
         raise ArcmaskError(f"{str(folder)!r} has no {split} rows: it was prepared with holdout none")
-    return PreparedCorpus(Path(folder), split, index)
+    with interpreting(Path(folder) / INDEX, "an index"):
+        return PreparedCorpus(Path(folder), split, index)
 
 
 class Batches:

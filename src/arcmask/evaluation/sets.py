@@ -25,7 +25,7 @@ from arcmask.evaluation.evaluator import Evaluator, open_evaluator
 from arcmask.evaluation.statistics import summarize
 from arcmask.evaluation.texts import Reference, ReferenceWords, SampleSet, read_samples
 from arcmask.feedback import find_operator
-from arcmask.files import sha256
+from arcmask.files import sha256, writable
 from arcmask.model import Denoiser
 from arcmask.objective import TwoPass, likelihood_bound
 from arcmask.progress import Progress
@@ -41,9 +41,9 @@ def evaluate(config: EvaluateConfig, load: Callable[[str], Denoiser]) -> dict[st
     The keys are `sets` (the record of each set, as `evaluate_set` returns it), `over_sets` and `likelihood`.
     """
     share = Share.of_this_process()
-    out = Path(config.out)
-    if out.is_dir() or not out.absolute().parent.is_dir():
-        raise ArcmaskError(f"cannot write to {out}: it is a folder, or its folder does not exist")
+    out = writable(Path(config.out))
+    if not out.absolute().parent.is_dir():
+        raise ArcmaskError(f"cannot write to {out}: its folder does not exist")
     if config.data is not None and not (Path(config.data) / INDEX).is_file():
         raise ArcmaskError(f"{config.data!r} is not a prepared corpus: it has no {INDEX}")
     if config.operator is not None:

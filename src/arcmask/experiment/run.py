@@ -23,8 +23,9 @@ from arcmask.errors import ArcmaskError
 from arcmask.evaluation import Reference, evaluate_set, likelihood, open_evaluator, read_samples
 from arcmask.evaluation.scores import LEAST, has_mauve
 from arcmask.experiment.costs import Clock, Costs
-from arcmask.files import json_bytes, write_whole
+from arcmask.files import json_bytes, writable, write_whole, writing
 from arcmask.progress import announce
+from arcmask.ranks import rank, world_size
 from arcmask.run_folder import (
     INSPECTION,
     LIKELIHOOD,
@@ -42,6 +43,7 @@ from arcmask.settings.evaluate import PerplexitySettings
 from arcmask.settings.experiment import Plan
 from arcmask.settings.inspect import InspectConfig
 from arcmask.training import train
+from arcmask.training.checks import check_before_loading
 
 _NOT_COMPARED = ("command", "environment", "corpus", "tokenizer")
 
@@ -67,8 +69,9 @@ def reproduce(plan: Plan, folder: str | Path | None = None, command: str | None 
     >>> arcmask.experiment.reproduce(find_experiment("quickstart"))  # doctest: +SKIP
     """
     experiment = Experiment(plan, Path("runs", plan.recipe) if folder is None else Path(folder))
-    experiment.open(command or f"arcmask reproduce {plan.recipe}")
-    experiment.run()
+    with writing(experiment.folder):
+        experiment.open(command or f"arcmask reproduce {plan.recipe}")
+        experiment.run()
     return experiment.folder
 
 
@@ -77,7 +80,7 @@ class Experiment:
 
     def __init__(self, plan: Plan, folder: Path) -> None:
         self.plan, self.folder = plan, folder
-        self.rank, self.world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+        self.rank, self.world = rank(), world_size()
         self._open_evaluator = cache(open_evaluator)
         self._reference_words = cache(lambda: Reference(plan.data).words())
 
@@ -99,12 +102,17 @@ class Experiment:
             refuse_other_settings(self.folder, stored, settings)
         elif self.folder.exists() and any(self.folder.iterdir()):
             raise ArcmaskError(f"{self.folder} is not empty and has no {PLAN}; give another folder")
+        writable(self.folder, is_folder=True)
         if self.plan.budgets:  # before any training, so that a missing evaluator is noticed now
             self._evaluator(generation.evaluator)
             self._evaluator(generation.features)
+        self.costs = Costs.measure(self.plan)  # which opens the base
         if self.rank == 0:
             if self.plan.prepare is not None:
                 prepare(self.plan.prepare)
+            seed = self.plan.seeds[0]
+            for arm in self.plan.arms:
+                check_before_loading(self.plan.train(arm, seed), cell_folder(self.folder, arm, seed) / TRAINING)
             self._write_plan(path, settings | {"command": command})
         _wait_until(path.exists)
 
@@ -121,11 +129,8 @@ class Experiment:
                 "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, {gpu}",
             },
         }
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            write_whole(path, json_bytes(settings))
-        except OSError as error:
-            raise ArcmaskError(f"{self.folder} cannot be written: {error.strerror}") from error
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_whole(path, json_bytes(settings))
 
     def run(self) -> None:
         """Run all stages that are not done, and announce each with the time left."""
@@ -146,7 +151,7 @@ class Experiment:
 
     def stages(self) -> Iterator[Stage]:
         """Yield the stages in order, seed by seed, so that the results so far can always be compared."""
-        plan, costs = self.plan, Costs.measure(self.plan)
+        plan, costs = self.plan, self.costs
         geometry = self.folder / INSPECTION
         config = InspectConfig(checkpoint=plan.base, data=plan.data, out=str(geometry))
         is_inspected = (geometry / "inspect.json").exists  # the file that is written last

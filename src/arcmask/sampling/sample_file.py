@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from arcmask.errors import ArcmaskError
+from arcmask.files import writing
 from arcmask.run_folder import LOCK, locked
 
 
@@ -23,17 +24,11 @@ class SampleFile:
         self._bytes_read = 0
         self._lines_read = 0
         if path.exists():
-            self._update([])
+            self.append([])
 
     def append(self, records: list[dict[str, Any]]) -> None:
         """Append the records whose index is not in the file."""
-        try:
-            self._update(records)
-        except OSError as error:
-            raise ArcmaskError(f"{self.path} could not be written: {error.strerror}") from error
-
-    def _update(self, records: list[dict[str, Any]]) -> None:
-        with locked(self.path.with_name(f".{self.path.name}{LOCK}")):
+        with writing(self.path), locked(self.path.with_name(f".{self.path.name}{LOCK}")):
             handle = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
             try:
                 self._read_new_lines(handle)

@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from arcmask.errors import ArcmaskError
-from arcmask.files import flush, is_full_disk, json_bytes, write_whole
+from arcmask.files import disk_error, flush, json_bytes, write_whole, writing
 from arcmask.model import Model
 from arcmask.run_folder import (
     CHECKPOINTS,
@@ -62,12 +62,13 @@ def save_checkpoint(
         flush(target.parent)
     except (OSError, SafetensorError, ArcmaskError) as error:
         shutil.rmtree(scratch, ignore_errors=True)
-        reason = "the disk is full" if is_full_disk(error) or is_full_disk(error.__cause__ or error) else error
         newest = newest_checkpoint(run)
         kept = "there is no earlier one" if newest is None else f"{newest} is kept"
+        reason = disk_error(error) or error
         raise ArcmaskError(f"the checkpoint of step {step} could not be written: {reason}; {kept}") from error
     for old in sorted(complete_checkpoints(run), key=checkpoint_step)[:-keep]:
-        shutil.rmtree(old, ignore_errors=True)
+        doomed = old.rename(old.with_name(f".{old.name}"))  # a kill leaves no half of a checkpoint under its name
+        shutil.rmtree(doomed, ignore_errors=True)
 
 
 def read_state(checkpoint: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -96,5 +97,5 @@ def cut_metrics(run: Path, step: int) -> None:
 
 def append_metrics(run: Path, record: Mapping[str, Any]) -> None:
     """Append one line of metrics."""
-    with (run / METRICS).open("a") as file:
+    with writing(run / METRICS), (run / METRICS).open("a") as file:
         file.write(json.dumps(dict(record)) + "\n")
