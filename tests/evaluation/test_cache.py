@@ -112,6 +112,17 @@ def test_a_damaged_cache_is_named(cache):
         kept.get(["key"])
 
 
+def test_a_damaged_value_is_a_sentence(evaluator, cache):
+    text_losses(evaluator, TEXTS[:3], SETTINGS, cache=cache)
+    path = next((cache / "scores").iterdir())
+    for value in (b"", b"[1]", b'{"nats": 1}', b"\xff", 1, None):
+        with sqlite3.connect(path) as database:
+            database.execute("UPDATE found SET value = ?", (value,))
+        database.close()
+        with pytest.raises(ArcmaskError, match=r"\.sqlite does not hold the losses of texts"):
+            text_losses(evaluator, TEXTS[:3], SETTINGS, cache=cache)
+
+
 def test_the_cache_says_what_it_is_of(cache):
     kept = Cache(cache, "x", {"evaluator": "a"})
     with sqlite3.connect(kept.path) as database:

@@ -32,6 +32,7 @@ from arcmask.evaluation.cache import Batch, Cache, Share, through_cache
 from arcmask.evaluation.evaluator import END, Evaluator
 from arcmask.evaluation.statistics import bootstrap_interval, bootstrap_ratio
 from arcmask.evaluation.texts import ReferenceWords, words_of
+from arcmask.run_folder import interpreting
 from arcmask.settings.evaluate import PerplexitySettings
 
 _REPEATED = 4  # words in a phrase that counts as repeated
@@ -80,7 +81,8 @@ def text_losses(
 
     store = Cache(cache, "perplexity", evaluator.identity | asdict(fitted))
     values = through_cache(store, texts, compute, share=share or Share(), what="perplexity")
-    return None if values is None else [TextLoss(**json.loads(value)) for value in values]
+    with interpreting(store.path or Path("memory"), "the losses of texts"):
+        return None if values is None else [TextLoss(**json.loads(value)) for value in values]
 
 
 def perplexity_score(
@@ -251,7 +253,8 @@ def text_features(
     values = through_cache(store, with_tokens, compute, share=share or Share(), what="features")
     if values is None:
         return None
-    return np.array([np.frombuffer(value, dtype=np.float32) for value in values], dtype=np.float32)
+    with interpreting(store.path or Path("memory"), "the features of texts"):
+        return np.array([np.frombuffer(value, dtype=np.float32) for value in values], dtype=np.float32)
 
 
 def mauve_score(
