@@ -8,6 +8,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -29,11 +30,13 @@ from arcmask.ranks import rank, world_size
 from arcmask.run_folder import (
     INSPECTION,
     LIKELIHOOD,
+    LOCK,
     PLAN,
     SAMPLES,
     SCORES,
     TRAINING,
     cell_folder,
+    locked_run,
     newest_checkpoint,
     read_settings,
     refuse_other_settings,
@@ -69,7 +72,7 @@ def reproduce(plan: Plan, folder: str | Path | None = None, command: str | None 
     >>> arcmask.experiment.reproduce(find_experiment("quickstart"))  # doctest: +SKIP
     """
     experiment = Experiment(plan, Path("runs", plan.recipe) if folder is None else Path(folder))
-    with writing(experiment.folder):
+    with writing(experiment.folder), locked_run(experiment.folder) if experiment.rank == 0 else nullcontext():
         experiment.open(command or f"arcmask reproduce {plan.recipe}")
         experiment.run()
     return experiment.folder
@@ -100,7 +103,7 @@ class Experiment:
         if path.exists():
             stored = {name: value for name, value in read_settings(path).items() if name not in _NOT_COMPARED}
             refuse_other_settings(self.folder, stored, settings)
-        elif self.folder.exists() and any(self.folder.iterdir()):
+        elif self.folder.exists() and any(entry.name != LOCK for entry in self.folder.iterdir()):
             raise ArcmaskError(f"{self.folder} is not empty and has no {PLAN}; give another folder")
         writable(self.folder, is_folder=True)
         if self.plan.budgets:  # before any training, so that a missing evaluator is noticed now
