@@ -98,7 +98,8 @@ def remove_unfinished(folder: Path) -> None:
 
 def json_bytes(value: Any) -> bytes:
     """Format a value as JSON. Equal values give equal bytes."""
-    return (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()
+    # A surrogate alone has no UTF-8. Its escape, which is also JSON's, is written instead.
+    return (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode(errors="backslashreplace")
 
 
 def sha256(content: bytes) -> str:
@@ -165,17 +166,13 @@ def written_whole(folder: Path, replaces: tuple[str, ...] = ()) -> Iterator[Path
 
     After an error nothing is moved. Old files in `folder` that match `replaces` and were not written again are removed.
     """
-    with removed_if_empty(folder.parent):
+    with writing(folder), removed_if_empty(folder.parent):
+        writable(folder, is_folder=True).parent.mkdir(parents=True, exist_ok=True)
+        is_new = not folder.exists() or (not any(folder.iterdir()) and not folder.is_mount())
+        scratch, lock = _make_scratch(folder.parent if is_new else folder)
         try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            is_new = not folder.exists() or (not any(folder.iterdir()) and not folder.is_mount())
-            scratch, lock = _make_scratch(folder.parent if is_new else folder)
-        except OSError as error:
-            raise ArcmaskError(f"cannot write to {folder}: {error.strerror}") from error
-        try:
-            with writing(folder):
-                yield scratch
-                _move(scratch, folder, replaces, is_new)
+            yield scratch
+            _move(scratch, folder, replaces, is_new)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
             os.close(lock)

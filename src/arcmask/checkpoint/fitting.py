@@ -24,8 +24,6 @@ def build_config(source: str, settings: dict[str, Any]) -> MDLMConfig:
     """Build the configuration that a file describes."""
     try:
         return MDLMConfig(**settings)
-    except ArcmaskError:
-        raise
     except Exception as error:  # transformers checks types with errors of its own
         raise ArcmaskError(f"{source} does not describe a model: {' '.join(str(error).split())}") from error
 

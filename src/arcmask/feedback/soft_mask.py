@@ -176,6 +176,9 @@ class SoftMask(nn.Module):
         """
         if set(settings) - {_HASH} != set(_SETTINGS):
             raise ArcmaskError(f"feedback settings are {sorted(settings)}, but must be {sorted(_SETTINGS)}")
+        for key in ("top_k", "karcher_steps"):
+            if type(settings[key]) is not int:
+                raise ArcmaskError(f"{key} is {settings[key]!r}, but must be a whole number")
         name = str(settings["operator"])
         if name in OPERATORS:
             record = OPERATORS[name]

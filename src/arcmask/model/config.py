@@ -59,7 +59,7 @@ class MDLMConfig(PretrainedConfig):
     def _check(self) -> None:
         for name in ("vocab_size", "model_length", "hidden_dim", "cond_dim", "n_blocks", "n_heads"):
             value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
+            if type(value) is not int or value < 1:
                 raise ArcmaskError(f"the model's {name} is {value!r}, but must be a whole number of 1 or more")
         if not isinstance(self.dropout, (int, float)) or not 0 <= self.dropout < 1:
             raise ArcmaskError(f"the model's dropout is {self.dropout!r}, but must lie in [0, 1)")
@@ -68,7 +68,7 @@ class MDLMConfig(PretrainedConfig):
                 f"hidden_dim is {self.hidden_dim}, but must be a multiple of twice n_heads, {2 * self.n_heads}, "
                 "so that each head has an even width to rotate"
             )
-        if not isinstance(self.mask_token_id, int) or not 0 <= self.mask_token_id < self.vocab_size:
+        if type(self.mask_token_id) is not int or not 0 <= self.mask_token_id < self.vocab_size:
             raise ArcmaskError(f"mask_token_id is {self.mask_token_id}, but ids run from 0 to {self.vocab_size - 1}")
         if self.time_conditioning:
             raise ArcmaskError(

@@ -3,6 +3,7 @@
 import shutil
 from pathlib import Path
 
+from arcmask.checkpoint.fitting import build_config
 from arcmask.data import PreparedCorpus, open_prepared, read_index
 from arcmask.errors import ArcmaskError, check_choice, check_range
 from arcmask.feedback import Confidence, Gate, SoftMask
@@ -76,11 +77,7 @@ def _count_parameters(init: str, corpus: PreparedCorpus) -> int:
         return 0  # a run, a file or a hub id: checked when it is loaded
     settings = read_settings(path / "config.json")
     if settings.get("model_type") == "mdlm":
-        vocabulary = settings["vocab_size"]
-        corpus.check_fits(
-            vocab_size=vocabulary,
-            mask_id=settings.get("mask_token_id", vocabulary - 1),
-            max_length=settings.get("model_length"),
-        )
+        config = build_config(str(path / "config.json"), settings)
+        corpus.check_fits(vocab_size=config.vocab_size, mask_id=config.mask_token_id, max_length=config.model_length)
     weights = path / "model.safetensors"
     return weights.stat().st_size // 4 if weights.is_file() else 0
