@@ -190,9 +190,12 @@ def test_other_bad_input_is_one_sentence(home, tmp_path):
     for settings, sentence in (
         (
             {"checkpoint": model, "out": str(tmp_path / "file" / "x")},
-            f"cannot write to {tmp_path / 'file' / 'x'}: Not a",
+            f"cannot write to {tmp_path / 'file' / 'x'}: {tmp_path / 'file'} is not a folder",
         ),
-        ({"checkpoint": model, "out": str(tmp_path / "file")}, f"cannot write to {tmp_path / 'file'}: File exists"),
+        (
+            {"checkpoint": model, "out": str(tmp_path / "file")},
+            f"cannot write to {tmp_path / 'file'}: {tmp_path / 'file'} is",
+        ),
         ({"checkpoint": model, "data": str(tmp_path)}, f"'{tmp_path}' is not a prepared corpus"),
         ({"checkpoint": str(tmp_path / "none")}, f"there is no folder '{tmp_path / 'none'}'"),
     ):
