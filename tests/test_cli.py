@@ -1,5 +1,6 @@
 """The command line as a user meets it: a fresh process each time."""
 
+import os
 import resource
 import subprocess
 import sys
@@ -7,9 +8,13 @@ from importlib.metadata import version
 
 import pytest
 import torch
+from evaluators import TOKENIZER
 from models import small_mdlm
 
+from arcmask import ranks
 from arcmask.checkpoint import load, save
+from arcmask.cli import main
+from arcmask.errors import ArcmaskError
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -95,3 +100,94 @@ def test_convert_prints_what_it_wrote(tmp_path):
     assert result.returncode == 0, result.stderr
     assert result.stdout == f"{tmp_path / 'out.ckpt'}\n"
     assert torch.equal(load(tmp_path / "out.ckpt").table, small_mdlm().table)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["train", "sotu-tiny-none", "--steps", "100000000000"], "steps is 100000000000, but must lie between 1 and"),
+        (["train", "sotu-tiny-none", "--karcher_steps", "1000000000000"], "must lie between 0 and 1,000\n"),
+        (["train", "sotu-tiny-none", "--dropout=-1"], "dropout is -1.0, but must lie in [0, 1)\n"),
+        (["sample", "sotu-tiny", "--num", "1000000000"], "num is 1000000000, but must lie between 0 and 10,000,000\n"),
+        (["sample", "sotu-tiny", "--length", "0"], "length is 0, but must lie between 1 and"),
+        (["sample", "sotu-tiny", "--budget", "1e99999999"], "the budget is '1e99999999', but must be above 0 and"),
+        (["evaluate", "x", "--seed", "-1"], "seed is -1, but must lie between 0 and"),
+        (["reproduce", "quickstart", "--length", "0"], "length is 0, but must lie between 1 and"),
+        (["prepare", "sotu", "out", "--holdout", "every:" + "9" * 5000], "but must be every:N"),
+        (["convert", "a", "\ud800"], "an argument is '\\ud800', which has a NUL character or is not valid UTF-8\n"),
+        (["train", "sotu-tiny-none", "--band", "[" * 10**5], "YAML with aliases or deep nesting is not read\n"),
+    ],
+)
+def test_absurd_settings_are_refused_at_once(arguments, sentence, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+    assert sentence in capsys.readouterr().err
+
+
+def test_top_k_beyond_the_vocabulary_is_refused_before_drawing(capsys):
+    for command in (["sample", "sotu-tiny"], ["explore", "sotu-tiny", "--feedback", "none"]):
+        with pytest.raises(SystemExit, match="2"):
+            main([*command, "--top_k", "100"])
+        assert "top_k is 100, but must lie between 1 and 28\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"\xff\xfe\x00", "is not YAML that can be read"),
+        (b"[" * 10**5, "deep nesting"),
+        (b"a: &a [x, x]\nb: &b [*a, *a]\nsource: [*b, *b]\n", "aliases"),
+        (b"just text", "does not hold settings by name, but a str"),
+        (b'source: "\\ud800"\ntarget: x\n', "invalid Unicode"),
+        (b'source: "a\\0b"\ntarget: x\n', "source is 'a\\x00b', which has a NUL character"),
+    ],
+)
+def test_a_settings_file_that_cannot_be_read_is_one_sentence(content, reason, tmp_path, capsys):
+    (tmp_path / "settings.yaml").write_bytes(content)
+    with pytest.raises(SystemExit, match="2"):
+        main(["convert", "--config", str(tmp_path / "settings.yaml")])
+    message = capsys.readouterr().err
+    assert reason in message
+    assert message.count("\n") == 1
+
+
+def test_a_reader_that_leaves_early_and_a_closed_output_are_no_errors():
+    for end, code in (("| head -1", 0), (">&-", 0), ("> /dev/full", 2)):
+        command = f"set -o pipefail; {sys.executable} -m arcmask --help {end}"
+        result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+        assert (result.returncode, "Traceback" in result.stderr) == (code, False), result.stderr
+    assert result.stderr == "arcmask: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    "variables", [{"RANK": "abc"}, {"WORLD_SIZE": "0"}, {"RANK": "1"}, {"RANK": "-1", "WORLD_SIZE": "2"}, {"RANK": ""}]
+)
+def test_ranks_are_checked(variables, monkeypatch):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ArcmaskError, match=r"variable (RANK|WORLD_SIZE) is .*, but must be a number from"):
+        ranks.rank()
+
+
+def test_ranks_of_torchrun(monkeypatch):
+    assert (ranks.rank(), ranks.local_rank(), ranks.world_size()) == (0, 0, 1)
+    for name, value in (("RANK", "3"), ("LOCAL_RANK", "1"), ("WORLD_SIZE", "4")):
+        monkeypatch.setenv(name, value)
+    assert (ranks.rank(), ranks.local_rank(), ranks.world_size()) == (3, 1, 4)
+
+
+def test_samples_reach_a_terminal_without_escape_sequences_and_a_file_as_they_are(tmp_path, monkeypatch):
+    model = small_mdlm(vocab_size=TOKENIZER.size)
+    model.tokenizer = TOKENIZER
+    save(model, tmp_path / "model")
+    words = ["sample", str(tmp_path / "model"), "--length", "8", "--steps", "1", "--prompt", "a\x1b[2J\tb"]
+    reader, writer = os.openpty()
+    with open(writer, "w") as terminal:
+        monkeypatch.setattr(sys, "stdout", terminal)
+        main(words)
+        assert os.read(reader, 1000).startswith(b"a\\x1b[2J\tb")
+    with (tmp_path / "file").open("w+") as file:
+        monkeypatch.setattr(sys, "stdout", file)
+        main(words)
+        file.seek(0)
+        assert file.read().startswith("a\x1b[2J\tb")

@@ -30,6 +30,7 @@ from arcmask.settings.prepare import PrepareConfig
 from arcmask.settings.report import ReportConfig
 from arcmask.settings.sample import SampleConfig
 from arcmask.settings.train import TrainCommand
+from arcmask.settings.tune import TuneConfig
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ COMMANDS = {
         "tokenise a corpus into rows that training reads", PrepareConfig, ("corpus", "out"), has_dry_run=True
     ),
     "train": Command("train a model by a recipe, or resume it", TrainCommand, ("recipe",), has_dry_run=True),
+    "tune": Command("fit feedback to a model as it is, without training it", TuneConfig, ("checkpoint",)),
     "sample": Command("write text with a checkpoint", SampleConfig, ("checkpoint",)),
     "evaluate": Command("score samples, and a checkpoint's likelihood", EvaluateConfig, ("samples",), has_dry_run=True),
     "inspect": Command("measure the geometry of a checkpoint", InspectConfig, ("checkpoint",)),
@@ -71,6 +73,7 @@ class Parser(ArgumentParser):
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:  # noqa: ARG002
         words = re.sub(r'Parser key "(.+?)":', r"--\1:", " ".join(message.split())).replace("typing.", "")
         words = re.sub(r"<class '(\w+)'>", r"\1", words)
+        words = re.sub(r"(?<=required: ).*", lambda names: re.sub(r"\w+\.(\w+)", r"--\1", names[0]), words)
         union = re.match(r"(--\S+:).*?Subtypes: \[(.*?)\].*?[Vv]alue: (\S+)", words)
         if union:
             kinds = [kind for kind in union[2].split(", ") if kind != "NoneType"]
@@ -165,13 +168,19 @@ def build_parser(recipe: str | None = None) -> Parser:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command, or print the help without one. Bad input is one sentence and exit code 2."""
     warnings.showwarning = lambda message, *_, **__: _report(str(message))  # type: ignore[assignment]
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by the shell, as with >&-
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         try:
             _parse_and_run(sys.argv[1:] if arguments is None else list(arguments))
-        finally:
-            print(end="", flush=True)  # here, and not at exit, where an error can no longer be handled
+        except SystemExit:  # after --help
+            print(end="", flush=True)
+            raise
+        print(end="", flush=True)  # here, and not at exit, where an error can no longer be handled
     except Stopped as stop:
         _report(str(stop))
         sys.exit(stop.EXIT_CODE)
@@ -179,10 +188,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(130)
     except BrokenPipeError:  # the reader has seen enough, as in `arcmask sample … | head -1`
         _discard_output()
-    except (ArcmaskError, OSError, RecursionError, MemoryError) as error:
-        if isinstance(error, OSError):
-            _discard_output()
-        sys.exit(_report(_sentence(error)))
+    except (ArcmaskError, OSError, RuntimeError, MemoryError) as error:
+        _discard_output()
+        sentence = _sentence(error)
+        if sentence is None:
+            raise
+        sys.exit(_report(sentence))
 
 
 def _parse_and_run(words: list[str]) -> None:
@@ -209,15 +220,18 @@ def _check_text(kind: str, values: Sequence[object]) -> None:
                 plain_yaml(text)
 
 
-def _sentence(error: Exception) -> str:
-    """Say in a sentence what the system refused, or how the input was too much for it."""
+def _sentence(error: Exception) -> str | None:
+    """Say in a sentence what is wrong with the input, or why the system refused; None for an error of the program."""
+    if isinstance(error, ArcmaskError):
+        return str(error)
     if isinstance(error, RecursionError):
         return "the input is nested too deeply"
-    if isinstance(error, MemoryError):
+    if isinstance(error, OSError) and error.strerror is not None:
+        return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
+    # torch has no type of its own for memory that a CPU does not have.
+    if isinstance(error, MemoryError) or re.search("allocate|out of memory", str(error)):
         return "there is not enough memory for these settings"
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
-    return str(error)
+    return None if isinstance(error, RuntimeError) else str(error)
 
 
 def _discard_output() -> None:
@@ -245,6 +259,8 @@ def _run(name: str, namespace: Namespace) -> None:
         module.run(config)
 
 
-def _report(message: ArcmaskError | str) -> int:
-    print(f"arcmask: {printable(str(message)[:_LONG_TEXT])}", file=sys.stderr)
+def _report(message: str) -> int:
+    if len(message) > _LONG_TEXT:
+        message = f"{message[: _LONG_TEXT // 2]} … {message[-_LONG_TEXT // 2 :]}"
+    print(f"arcmask: {printable(message)}", file=sys.stderr)
     return 2

@@ -24,7 +24,7 @@ def _number(name: str, low: int, high: int) -> int:
     text = os.environ.get(name, str(low))
     if not text.isdecimal() or len(text) > 7 or not low <= int(text) <= high:
         raise ArcmaskError(
-            f"the environment variable {name} is {text!r}, but must be a number between {low} and {high}; "
-            "torchrun sets RANK and WORLD_SIZE"
+            f"the environment variable {name} is {text!r}, but must be a number from {low} to {high}; torchrun sets "
+            "WORLD_SIZE, the number of processes, and RANK and LOCAL_RANK, which are below it"
         )
     return int(text)

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import shlex
 import shutil
 import struct
 import subprocess
@@ -283,3 +284,23 @@ def test_the_command_prints_the_path_and_needs_a_run(tmp_path):
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 2
     assert "at least one run" in result.stderr
+
+
+def test_labels_with_dollar_signs_and_values_with_spaces(tmp_path):
+    arms = {"none": ("no $\\foo{$ [/b]", {"operator": "none"}, 0.0), "linear": ("$\\", {"operator": "linear"}, 0.03)}
+    folder = make_experiment(tmp_path / "a run; touch $(x)", arms=arms, seeds=(1, 2), budgets=(16,))
+    for path in folder.rglob("samples.jsonl"):
+        path.write_text(path.read_text().replace('"ancestral"', '"first; touch y"'))
+    text = words(build_report([folder], tmp_path / "report"))
+    assert "no $\\foo{$ [/b]" in text
+    (command,) = re.findall(r"arcmask sample .* --out again.jsonl", text)
+    assert shlex.split(command)[2] == str(folder / "none" / "seed-1" / "train")
+    assert "--rule 'first; touch y'" in command
+    console = rich.console.Console(file=io.StringIO(), width=80)
+    console.print(terminal_table(folder))
+    assert "[/b]" in console.file.getvalue()
+
+
+def test_an_experiment_without_budgets_has_a_report(tmp_path):
+    text = words(build_report([make_experiment(tmp_path / "run", budgets=())], tmp_path / "report"))
+    assert "3 arms \u00d7 3 seeds, without samples." in text

@@ -60,8 +60,8 @@ def _table(*columns: str) -> Table:
 
 
 def _show(title: str, table: Table) -> None:
-    console = Console(highlight=False)
-    console.print(title, soft_wrap=True, markup=False)
+    console = Console(highlight=False, markup=False)
+    console.print(title, soft_wrap=True)
     console.print(table)
     console.print()
 

@@ -41,6 +41,8 @@ def experiment_chapter(experiment: Experiment, name: str) -> Chapter:
 
 def _scope(experiment: Experiment) -> str:
     cells = len(experiment.arms) * len(experiment.seeds) * len(experiment.budgets)
+    if not experiment.budgets:
+        return f"{count(len(experiment.arms), 'arm')} \u00d7 {count(len(experiment.seeds), 'seed')}, without samples."
     return (
         f"{count(len(experiment.arms), 'arm')} \u00d7 {count(len(experiment.seeds), 'seed')} \u00d7 "
         f"{count(len(experiment.budgets), 'budget')} (T = {listed(experiment.budgets)}); {len(experiment.scores)} of "
@@ -58,7 +60,7 @@ def _setup(experiment: Experiment) -> list[Block]:
         "Data": plan.get("data"),
         "Tokenizer": plan.get("tokenizer"),
         "Seeds": listed(experiment.seeds),
-        "Budgets": f"T = {listed(experiment.budgets)} denoising steps",
+        "Budgets": f"T = {listed(experiment.budgets)} denoising steps" if experiment.budgets else None,
         "Samples": f"{plan.get('samples')} per cell, {plan.get('length')} tokens each",
         "Sampling": ", ".join(f"{key} {value}" for key, value in sampling.items() if value not in (None, False)),
         "Evaluator": plan.get("evaluator"),
