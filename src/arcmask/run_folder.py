@@ -187,14 +187,17 @@ def locked(path: Path, holder: str | None = None) -> Iterator[None]:
 
 @contextmanager
 def locked_run(folder: Path) -> Iterator[None]:
-    """Hold a run folder for this process. A new folder to which nothing was written is removed again."""
-    is_new = not folder.exists()
+    """Hold a run folder for this process. After an error, a folder to which nothing was written is as it was before."""
+    lock, is_new = folder / LOCK, not folder.exists()
+    had_lock = lock.exists()
     try:
-        with locked(folder / LOCK, f"the run folder {folder}"):
+        with locked(lock, f"the run folder {folder}"):
             yield
-    except OSError as error:
-        raise ArcmaskError(f"the run folder {folder} cannot be written: {error.strerror or error}") from error
-    finally:
-        if is_new and folder.is_dir() and [path.name for path in folder.iterdir()] == [LOCK]:
-            (folder / LOCK).unlink()
+    except BaseException as error:
+        if not had_lock:
+            lock.unlink(missing_ok=True)
+        if is_new and folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()
+        if isinstance(error, OSError):
+            raise ArcmaskError(f"the run folder {folder} cannot be written: {error.strerror or error}") from error
+        raise

@@ -179,8 +179,8 @@ def _open(config: InspectConfig) -> Model:
     return denoiser
 
 
-def _rows(config: InspectConfig, corpus: PreparedCorpus, denoiser: Model) -> Tensor:
-    """Return rows of text (N, L) that the seed chooses; raise if the corpus does not fit the model."""
+def check_corpus(corpus: PreparedCorpus, denoiser: Model) -> None:
+    """Raise if a corpus does not fit a model: its ids, its mask, its length or its tokenizer."""
     vocabulary = denoiser.table.shape[0]
     corpus.check_fits(vocab_size=vocabulary, mask_id=denoiser.mask_id, max_length=denoiser.max_length)
     tokenizer = denoiser.tokenizer
@@ -189,6 +189,11 @@ def _rows(config: InspectConfig, corpus: PreparedCorpus, denoiser: Model) -> Ten
             f"the corpus in {str(corpus.folder)!r} was made with another tokenizer ({corpus.index.tokenizer}) than "
             f"the model's ({tokenizer.name}): their ids stand for different tokens"
         )
+
+
+def _rows(config: InspectConfig, corpus: PreparedCorpus, denoiser: Model) -> Tensor:
+    """Return rows of text (N, L) that the seed chooses; raise if the corpus does not fit the model."""
+    check_corpus(corpus, denoiser)
     count = min(len(corpus), -(-config.tokens // corpus.length))
     return Batches(corpus, batch_size=count, seed=config.seed).batch(0)
 

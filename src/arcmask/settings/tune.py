@@ -1,0 +1,48 @@
+"""The settings of `arcmask tune`."""
+
+from dataclasses import dataclass, field
+
+from arcmask.errors import check_range
+from arcmask.settings import MAX_SEED
+from arcmask.settings.operators import OPERATOR_CHOICES
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneConfig:
+    """Which model to fit feedback to, on which text, and where to write it.
+
+    Args:
+        checkpoint: A folder, a run, a Lightning .ckpt or a hub id. Its weights do not change.
+        data: The folder that `arcmask prepare` wrote with the model's tokenizer.
+        out: The folder to write: a copy of the checkpoint with the fitted feedback.
+        operator: The feedback operator: {operators}.
+        fixed: Fit one constant weight instead of the three confidence scalars.
+        rows: Rows of training text to fit on.
+        held_out_rows: Rows of held-out text to measure the gain on.
+        top_k: Number of candidates that are fed back.
+        karcher_steps: Karcher steps of the Fréchet mean.
+        seed: Seed of the times and masks.
+        mask_id: The mask's id, for a checkpoint that does not say.
+    """
+
+    checkpoint: str
+    data: str
+    out: str
+    operator: str = "spherical"
+    fixed: bool = field(default=False, metadata={"flag": True})
+    rows: int = 128
+    held_out_rows: int = 512
+    top_k: int = 3
+    karcher_steps: int = 3
+    seed: int = 0
+    mask_id: int | None = None
+
+    def __post_init__(self) -> None:
+        check_range(4, 10**6, self, "rows")
+        check_range(2, 10**6, self, "held_out_rows")
+        check_range(1, 10**6, self, "top_k")
+        check_range(0, 1000, self, "karcher_steps")
+        check_range(0, MAX_SEED - 1, self, "seed", "mask_id")
+
+
+TuneConfig.__doc__ = (TuneConfig.__doc__ or "").replace("{operators}", OPERATOR_CHOICES)
