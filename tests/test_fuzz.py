@@ -19,8 +19,9 @@ from warnings import catch_warnings, simplefilter
 import pytest
 from made_up import ARMS, make_experiment
 
-from arcmask.cli import COMMANDS, main, settings_of
+from arcmask.cli import COMMANDS, main
 from arcmask.files import hash_file
+from arcmask.parsing import settings_of
 
 QUICK, ALL = 60, 500
 SECONDS = 20
@@ -39,6 +40,7 @@ BASES = {
     "explore": "explore MODEL --length 8 --steps 1 --feedback none",
     "report": "report RUNS --out out",
     "convert": "convert MODEL out",
+    "tune": "tune MODEL --data DATA --out out --rows 4 --held_out_rows 2",
 }
 SKIPPED = {"compile_blocks", "open"}  # they take minutes, or open a browser
 INTEGERS = ["0", "1", "2", "-1", "10000000000000", "-9" + "0" * 30, "9" * 5000, str(2**63), str(2**64)]

@@ -23,7 +23,7 @@ LAYERS = [
     {"tuning"},
     {"experiment", "report"},
     {"recipes"},
-    {"commands"},
+    {"commands", "parsing"},
     {"cli"},
     {"__main__"},
 ]

@@ -1,0 +1,116 @@
+"""Build an argument parser from dataclasses of settings, and build the settings from what it parsed."""
+
+import re
+import sys
+import types
+from collections.abc import Iterator, Sequence
+from dataclasses import Field, dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any, NoReturn, get_args, get_origin
+
+from docstring_parser import parse as parse_docstring
+from jsonargparse import SUPPRESS, ArgumentParser, Namespace
+
+from arcmask.errors import printable
+from arcmask.run_folder import read_yaml_text
+
+LONG_TEXT = 2000  # characters of an argument or a message
+
+
+@dataclass(frozen=True)
+class Command:
+    """A subcommand: its summary, its settings, and which of them are positional. Its module is commands/NAME.py."""
+
+    summary: str
+    settings: type
+    positional: tuple[str, ...]
+    has_dry_run: bool = False
+
+
+def report(message: str) -> int:
+    """Print a message to standard error, and return the exit code of bad input."""
+    if len(message) > LONG_TEXT:
+        message = f"{message[: LONG_TEXT // 2]} … {message[-LONG_TEXT // 2 :]}"
+    print(f"arcmask: {printable(message)}", file=sys.stderr)
+    return 2
+
+
+class Parser(ArgumentParser):
+    """A parser that reads settings files by the rules of `run_folder`, and reports an error as one sentence."""
+
+    def parse_path(self, path: Any, *args: Any, **kwargs: Any) -> Namespace:
+        return self.parse_string(read_yaml_text(Path(path)) or "{}", "", *args, **kwargs)
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:  # noqa: ARG002
+        words = re.sub(r'Parser key "(.+?)":', r"--\1:", " ".join(message.split())).replace("typing.", "")
+        words = re.sub(r"<class '(\w+)'>", r"\1", words)
+        words = re.sub(r"(?<=required: ).*", lambda names: re.sub(r"\w+\.(\w+)", r"--\1", names[0]), words)
+        union = re.match(r"(--\S+:).*?Subtypes: \[(.*?)\].*?[Vv]alue: (\S+)", words)
+        if union:
+            kinds = [kind for kind in union[2].split(", ") if kind != "NoneType"]
+            words = f"{union[1]} Expected a {' or '.join(kinds)}. Got value: {union[3]}"
+        sys.exit(report(words))
+
+
+def settings_of(kind: type, leave_out: Sequence[str] = ()) -> Iterator[tuple[type, Field[Any]]]:
+    """Yield every setting of a dataclass with the class that it belongs to; settings that are held come flat.
+
+    A class's own setting replaces one of the same name in a dataclass that it holds.
+    """
+    own = [setting for setting in fields(kind) if not is_dataclass(setting.type)]
+    for setting in fields(kind):
+        if setting in own and setting.name not in leave_out:
+            yield kind, setting
+        elif isinstance(setting.type, type) and setting not in own:
+            hidden = (*leave_out, *(one.name for one in own), *setting.metadata.get("leave_out", ()))
+            yield from settings_of(setting.type, hidden)
+
+
+def build_settings(kind: type, values: dict[str, Any]) -> Any:
+    """Build a dataclass, and those that it holds, from flat values."""
+    arguments = {}
+    for setting in fields(kind):
+        if isinstance(setting.type, type) and is_dataclass(setting.type):
+            hidden = {one.name for one in fields(kind)} | set(setting.metadata.get("leave_out", ()))
+            rest = {name: value for name, value in values.items() if name not in hidden}
+            arguments[setting.name] = build_settings(setting.type, rest)
+        elif setting.name in values:
+            value = values[setting.name]
+            arguments[setting.name] = tuple(value) if isinstance(value, list) else value
+    return kind(**arguments)
+
+
+def _element_type(setting: Field[Any]) -> type | None:
+    """Return X for a setting of type tuple[X, ...] or tuple[X, ...] | None, and None for any other."""
+    options = get_args(setting.type) if isinstance(setting.type, types.UnionType) else (setting.type,)
+    for option in options:
+        if get_origin(option) is tuple and get_args(option)[1:] == (...,):
+            return get_args(option)[0]
+    return None
+
+
+def add_settings(parser: Parser, command: Command) -> None:
+    """Add an argument for each setting: positional ones, lists and flags by hand, all others by their types."""
+    settings = list(settings_of(command.settings))
+    classes = [command.settings, *dict.fromkeys(kind for kind, _ in settings if kind is not command.settings)]
+    help_texts: dict[str, str | None] = {}
+    for kind in reversed(classes):
+        help_texts |= {text.arg_name: text.description for text in parse_docstring(kind.__doc__ or "").params}
+    by_type: dict[type, set[str]] = {kind: {one.name for one in fields(kind)} for kind in classes}
+    for kind, setting in settings:
+        name, element, text = setting.name, _element_type(setting), help_texts.get(setting.name)
+        if name in command.positional:
+            # Suppressed, so that an argument that is left out does not hide what a file says.
+            count = "?" if element is None else "*"
+            parser.add_argument(name, nargs=count, type=str, metavar=name.upper(), default=SUPPRESS, help=text)
+        elif setting.metadata.get("flag"):
+            parser.add_argument(f"--{name}", action="store_true", help=text)
+        elif element is not None:
+            default = list(setting.default) if isinstance(setting.default, tuple) else None
+            parser.add_argument(f"--{name}", nargs="*", type=element, default=default, help=text)
+        else:
+            by_type[kind].discard(name)
+    for kind, skip in by_type.items():
+        parser.add_class_arguments(kind, as_group=False, skip=skip)
+    for action in parser._actions:
+        action.help = help_texts.get(action.dest) or action.help
