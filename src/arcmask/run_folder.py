@@ -85,8 +85,9 @@ def interpreting(path: Path, content: str) -> Iterator[None]:
         yield
     except ArcmaskError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
-        raise ArcmaskError(f"{path} does not hold {content} ({type(error).__name__}: {error})") from error
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ArcmaskError(f"{path} does not hold {content} ({type(error).__name__}: {reason})") from error
 
 
 def read_lines(path: Path, key: str) -> list[dict[str, Any]]:

@@ -194,7 +194,7 @@ def test_every_size_can_be_built(size):
     ("change", "message"),
     [
         ({"hidden_dim": 30}, "hidden_dim is 30, but must be a multiple of twice n_heads, 24"),
-        ({"n_blocks": 0}, "n_blocks is 0, but must be a whole number of 1 or more"),
+        ({"n_blocks": 0}, "n_blocks is 0, but must be a whole number from 1 to 1,000"),
         ({"mask_token_id": 50258}, "mask_token_id is 50258, but ids run from 0 to 50257"),
         ({"mask_token_id": 3.5}, "mask_token_id is 3.5"),
         ({"dropout": 7}, r"dropout is 7, but must lie in \[0, 1\)"),

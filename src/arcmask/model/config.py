@@ -58,9 +58,9 @@ class MDLMConfig(PretrainedConfig):
 
     def _check(self) -> None:
         for name in ("vocab_size", "model_length", "hidden_dim", "cond_dim", "n_blocks", "n_heads"):
-            value = getattr(self, name)
-            if type(value) is not int or value < 1:
-                raise ArcmaskError(f"the model's {name} is {value!r}, but must be a whole number of 1 or more")
+            value, most = getattr(self, name), 1000 if name == "n_blocks" else 10**8
+            if type(value) is not int or not 1 <= value <= most:
+                raise ArcmaskError(f"the model's {name} is {value!r}, but must be a whole number from 1 to {most:,}")
         if not isinstance(self.dropout, (int, float)) or not 0 <= self.dropout < 1:
             raise ArcmaskError(f"the model's dropout is {self.dropout!r}, but must lie in [0, 1)")
         if self.hidden_dim % (2 * self.n_heads):

@@ -24,6 +24,7 @@ from arcmask.run_folder import (
     METRICS,
     checkpoint_step,
     complete_checkpoints,
+    interpreting,
     newest_checkpoint,
     read_settings,
     write_yaml,
@@ -74,9 +75,15 @@ def save_checkpoint(
 def read_state(checkpoint: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read the trainer's tensors and counts from a checkpoint."""
     try:
-        return safetensors.torch.load_file(checkpoint / TENSORS), read_settings(checkpoint / COUNTS)
+        tensors, counts = safetensors.torch.load_file(checkpoint / TENSORS), read_settings(checkpoint / COUNTS)
     except (OSError, SafetensorError, ArcmaskError) as error:
         raise ArcmaskError(f"{checkpoint} has no trainer state that can be read ({error})") from error
+    with interpreting(checkpoint / COUNTS, "the counts of a trainer"):
+        steps = {name: float(count) for name, count in counts["optimiser_steps"].items()}
+        step, updates = int(counts["step"]), int(counts["updates"])
+        if step != checkpoint_step(checkpoint):
+            raise ValueError(f"the step is {step}")
+    return tensors, {"step": step, "updates": updates, "optimiser_steps": steps}
 
 
 def cut_metrics(run: Path, step: int) -> None:
@@ -88,7 +95,7 @@ def cut_metrics(run: Path, step: int) -> None:
     for line in path.read_text(errors="replace").splitlines():
         try:
             is_kept = json.loads(line)["step"] <= step
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             continue
         if is_kept:
             kept.append(line + "\n")

@@ -28,12 +28,12 @@ from arcmask.model import MDLM, SIZES, Model, autocast
 from arcmask.objective import TwoPass, sequence_losses
 from arcmask.progress import Progress
 from arcmask.ranks import rank
-from arcmask.run_folder import locked_run, newest_checkpoint
+from arcmask.run_folder import interpreting, locked_run, newest_checkpoint
 from arcmask.settings.train import TrainConfig
 from arcmask.training.checks import build_feedback, build_gate, check_before_loading
 from arcmask.training.metrics import Sums, Tracker
 from arcmask.training.optimiser import Average, build_optimiser, rate, set_rates
-from arcmask.training.state import append_metrics, cut_metrics, open_run, read_state, save_checkpoint
+from arcmask.training.state import TENSORS, append_metrics, cut_metrics, open_run, read_state, save_checkpoint
 
 
 def train(config: TrainConfig, run: str | Path) -> Path:
@@ -274,15 +274,16 @@ class Trainer:
         newest = newest_checkpoint(self.run)
         if newest is not None:
             tensors, counts = read_state(newest)
-            for name, parameter in self.trained.items():
-                parameter.copy_(tensors[f"raw.{name}"])
-                self.average.shadow[name].copy_(tensors[f"average.{name}"])
-                if name in counts["optimiser_steps"]:
-                    self.optimiser.state[parameter] = {
-                        "step": torch.tensor(counts["optimiser_steps"][name]),
-                        "exp_avg": tensors[f"exp_avg.{name}"].to(parameter.device),
-                        "exp_avg_sq": tensors[f"exp_avg_sq.{name}"].to(parameter.device),
-                    }
+            with interpreting(newest / TENSORS, "the state of this run"):
+                for name, parameter in self.trained.items():
+                    parameter.copy_(tensors[f"raw.{name}"])
+                    self.average.shadow[name].copy_(tensors[f"average.{name}"])
+                    if name in counts["optimiser_steps"]:
+                        self.optimiser.state[parameter] = {
+                            "step": torch.tensor(counts["optimiser_steps"][name]),
+                            "exp_avg": tensors[f"exp_avg.{name}"].to(parameter.device),
+                            "exp_avg_sq": tensors[f"exp_avg_sq.{name}"].to(parameter.device),
+                        }
             self.average.updates, self.step = counts["updates"], counts["step"]
         if self.rank == 0:
             cut_metrics(self.run, self.step)
