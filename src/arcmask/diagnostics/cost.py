@@ -33,10 +33,10 @@ _REDUCTIONS = {"sum": 1, "mean": 1, "linalg_vector_norm": 2}  # flops per elemen
 # Comparing, choosing and moving numbers costs nothing.
 _FREE = re.findall(
     r"\w+",
-    "_to_copy _unsafe_view abs alias amax argmin argmax bitwise_and bitwise_not bitwise_or cat clamp clamp_min clone "
-    "copy detach diagonal empty empty_like eq expand fill full ge gt index le lift_fresh lt ones ones_like permute "
-    "promote_types reshape scalar_tensor scatter select slice split squeeze stack t transpose unbind unsqueeze view "
-    "where zero zeros zeros_like",
+    "_to_copy _unsafe_view abs alias amax amin argmin argmax bitwise_and bitwise_not bitwise_or cat clamp "
+    "clamp_min clone copy detach diagonal empty empty_like eq expand fill frexp full ge gt index le lift_fresh "
+    "lt maximum ones ones_like permute promote_types reshape scalar_tensor scatter select slice split squeeze "
+    "stack t transpose unbind unsqueeze view where zero zeros zeros_like ",
 )
 
 
