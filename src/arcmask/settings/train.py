@@ -94,6 +94,7 @@ class TrainConfig:
         check_range(1, MAX_LENGTH, self, "batch_size", "micro_batch", "top_k")
         check_range(0, 1000, self, "karcher_steps", "weight_decay")
         check_range(0, MAX_SEED, self, "seed")
+        check_range(-1000, 1000, self, "centre", "steepness", "learning_rate", "confidence_learning_rate")
         for name in _POSITIVE:
             if not 0 < getattr(self, name) < math.inf:
                 raise ArcmaskError(f"{name} is {getattr(self, name)}, but must be a number above 0")
