@@ -252,11 +252,19 @@ def broken_scores(path: Path) -> Path:
     [
         (lambda path: path, "there is no folder {}"),
         (empty_folder, "{} is not a run: it has neither plan.json (arcmask reproduce) nor config.yaml (arcmask train)"),
-        (bad_plan, "{}/plan.json is not a plan with arms, seeds and budgets"),
+        (
+            bad_plan,
+            "{}/plan.json does not hold a plan with arms, seeds and budgets "
+            "(AttributeError: 'int' object has no attribute 'items')",
+        ),
         (nothing_done, "the experiment {} has no finished cell yet, so there is nothing to report"),
         (no_step, "the run {} has no finished step yet, so there is nothing to report"),
         (broken_metrics, "{}/metrics.jsonl, line 2, is not a record with a step"),
-        (broken_scores, "{}/none/seed-1/steps-16/scores.json does not hold scores, each with a value and an interval"),
+        (
+            broken_scores,
+            "{}/none/seed-1/steps-16/scores.json does not hold scores, each with a value and an interval "
+            "(TypeError: 'int' object is not subscriptable)",
+        ),
     ],
 )
 def test_what_is_no_run_is_one_sentence(make, sentence, tmp_path):

@@ -9,9 +9,10 @@ from arcmask.files import writable, write_whole, written_whole
 from arcmask.report.across import comparison_chapter
 from arcmask.report.chapters import experiment_chapter, training_chapter
 from arcmask.report.document import Chapter
-from arcmask.report.folder import Experiment, read_run
+from arcmask.report.folder import Experiment, Training, read_run
 from arcmask.report.page import render
 from arcmask.report.wording import slug
+from arcmask.run_folder import interpreting
 
 PAGE, TABLES, FIGURES = "report.html", "tables", "figures"
 
@@ -27,10 +28,7 @@ def build_report(folders: Sequence[str | Path], out: str | Path | None = None) -
     runs = {name: read_run(path) for name, path in zip(_names(paths), paths, strict=True)}
     target = Path(out) if out is not None else (paths[0] / "report" if len(paths) == 1 else Path("report"))
     writable(target / PAGE)
-    chapters = [
-        experiment_chapter(run, name) if isinstance(run, Experiment) else training_chapter(run, name)
-        for name, run in runs.items()
-    ]
+    chapters = [_chapter(run, name) for name, run in runs.items()]
     experiments = {name: run for name, run in runs.items() if isinstance(run, Experiment)}
     if len(experiments) > 1:
         chapters.insert(0, comparison_chapter(experiments))
@@ -38,6 +36,11 @@ def build_report(folders: Sequence[str | Path], out: str | Path | None = None) -
     page = render(title, chapters, __version__)
     _write(target, chapters, page)
     return target / PAGE
+
+
+def _chapter(run: Experiment | Training, name: str) -> Chapter:
+    with interpreting(run.folder, "results that can be reported"):
+        return experiment_chapter(run, name) if isinstance(run, Experiment) else training_chapter(run, name)
 
 
 def _names(paths: list[Path]) -> list[str]:
@@ -58,14 +61,11 @@ def _write(target: Path, chapters: list[Chapter], page: str) -> None:
     with written_whole(target / TABLES) as scratch:
         for prefix, chapter in zip(prefixes, chapters, strict=True):
             for table in chapter.tables():
-                (scratch / f"{prefix}{table.name}.md").write_text(table.markdown())
-                (scratch / f"{prefix}{table.name}.tex").write_text(table.latex())
+                for kind, text in (("md", table.markdown()), ("tex", table.latex())):
+                    (scratch / f"{prefix}{table.name}.{kind}").write_bytes(text.encode(errors="backslashreplace"))
                 (scratch / f"{prefix}{table.name}.json").write_bytes(table.json())
     with written_whole(target / FIGURES) as scratch:
         for prefix, chapter in zip(prefixes, chapters, strict=True):
             for figure in chapter.figures():
                 figure.save(scratch / f"{prefix}{figure.name}.png")
-    try:
-        write_whole(target / PAGE, page.encode())
-    except OSError as error:
-        raise ArcmaskError(f"{target / PAGE} could not be written: {error.strerror}") from error
+    write_whole(target / PAGE, page.encode(errors="backslashreplace"))

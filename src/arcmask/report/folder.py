@@ -3,7 +3,7 @@
 This module knows which files a run has and what is missing. It knows nothing about tables or figures.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import islice
@@ -13,9 +13,21 @@ from typing import Any
 from arcmask import run_folder
 from arcmask.errors import ArcmaskError
 from arcmask.feedback import OPERATORS, Operator
-from arcmask.run_folder import CONFIG, INSPECTION, LIKELIHOOD, METRICS, PLAN, SAMPLES, SCORES, TRAINING, cell_folder
+from arcmask.run_folder import (
+    CONFIG,
+    INSPECTION,
+    LIKELIHOOD,
+    METRICS,
+    PLAN,
+    SAMPLES,
+    SCORES,
+    TRAINING,
+    cell_folder,
+    interpreting,
+)
 
 SHOWN = 4  # samples per cell
+_LARGEST = 1e305
 
 
 @dataclass(frozen=True)
@@ -140,24 +152,33 @@ def read_run(folder: Path) -> Experiment | Training:
 
 def _read_training(folder: Path) -> Training:
     settings = run_folder.read_settings(folder / CONFIG, run_folder.read_yaml)
-    return Training(folder, settings, run_folder.read_lines(folder / METRICS, "step"))
+    records = run_folder.read_lines(folder / METRICS, "step")
+    with interpreting(folder / METRICS, "metrics"):
+        for record in records:
+            _check_numbers(record.values())
+    return Training(folder, settings, records)
+
+
+def _check_numbers(values: Iterable[Any]) -> None:
+    """Raise unless every value is None or a number that can be computed with."""
+    for value in values:
+        if value is not None and not abs(value) < _LARGEST:
+            raise ValueError(f"{value!r} is not a number below {_LARGEST:g}")
 
 
 def _read_experiment(folder: Path) -> Experiment:
     plan = run_folder.read_settings(folder / PLAN)
-    try:
+    baseline = plan.get("baseline")
+    with interpreting(folder / PLAN, "a plan with arms, seeds and budgets"):
         arms = [
             Arm(name, entry.get("label", name), entry["train"], entry.get("colour"))
             for name, entry in plan["arms"].items()
         ]
         seeds, budgets = [int(seed) for seed in plan["seeds"]], sorted(int(steps) for steps in plan["budgets"])
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ArcmaskError(f"{folder / PLAN} is not a plan with arms, seeds and budgets") from error
-    baseline = plan.get("baseline")
-    by_name = {arm.name: arm for arm in sorted(arms, key=lambda arm: (arm.name != baseline, *_order(arm)))}
+        by_name = {arm.name: arm for arm in sorted(arms, key=lambda arm: (arm.name != baseline, *_order(arm)))}
     if baseline is not None and baseline not in by_name:
         raise ArcmaskError(f"{folder / PLAN} names the baseline {baseline!r}; its arms are: {', '.join(by_name)}")
-    inspected = {path.stem: run_folder.read_json(path) for path in sorted((folder / INSPECTION).glob("*.json"))}
+    inspected = {path.stem: run_folder.read_settings(path) for path in sorted((folder / INSPECTION).glob("*.json"))}
     experiment = Experiment(folder, plan, by_name, seeds, budgets, baseline, inspected)
     for arm in by_name:
         for seed in seeds:
@@ -183,7 +204,7 @@ def _read_seed(experiment: Experiment, arm: str, seed: int) -> None:
     if (home / TRAINING / CONFIG).is_file():
         experiment.trainings[arm, seed] = _read_training(home / TRAINING)
     if (home / LIKELIHOOD).is_file():
-        experiment.likelihoods[arm, seed] = run_folder.read_json(home / LIKELIHOOD)
+        experiment.likelihoods[arm, seed] = _bounds(home / LIKELIHOOD)
     for budget in experiment.budgets:
         cell = cell_folder(experiment.folder, arm, seed, budget)
         if (cell / SAMPLES).is_file():
@@ -197,9 +218,19 @@ def _read_seed(experiment: Experiment, arm: str, seed: int) -> None:
             experiment.counts[arm, seed, budget] = entry.get("count")
 
 
+def _bounds(path: Path) -> dict[str, dict[str, Any]]:
+    """Read the held-out bounds of an arm: plain, and two_pass if it has feedback."""
+    bounds = run_folder.read_settings(path)
+    with interpreting(path, "held-out bounds"):
+        for bound in filter(None, bounds.values()):
+            names = ("nats", "perplexity", "bits_per_byte", "standard_error", "rows")
+            _check_numbers(bound.get(name) for name in names)
+    return bounds
+
+
 def _scores(entry: Any, path: Path) -> dict[str, Score]:
     scores = {}
-    try:
+    with interpreting(path, "scores, each with a value and an interval"):
         for name, score in entry["scores"].items():
             if score["value"] is None:  # the score does not exist for these samples
                 continue
@@ -207,6 +238,5 @@ def _scores(entry: Any, path: Path) -> dict[str, Score]:
             bounds = None if interval is None else (float(interval[0]), float(interval[1]))
             details = {key: value for key, value in score.items() if key not in ("value", "interval")}
             scores[name] = Score(float(score["value"]), bounds, details)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise ArcmaskError(f"{path} does not hold scores, each with a value and an interval") from error
+            _check_numbers((score["value"], *(bounds or ())))
     return scores

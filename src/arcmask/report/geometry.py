@@ -1,9 +1,11 @@
 """Show the geometry of the base model: the pictures and readings that `arcmask inspect` wrote into base/inspect."""
 
+from arcmask.errors import ArcmaskError
 from arcmask.report.document import Picture
 from arcmask.report.folder import Experiment
 from arcmask.run_folder import INSPECTION
 
+_PNG, _HEADER = b"\x89PNG\r\n\x1a\n", 24  # a file's first bytes, and the end of its width and height
 _TITLES = {
     "norms": "Embedding norm against frequency rank",
     "angles": "Angle between mask and predicted mean over t",
@@ -21,5 +23,8 @@ def geometry_figures(experiment: Experiment) -> list[Picture]:
     for name, title in _TITLES.items():
         data, png = experiment.inspected.get(name), experiment.folder / INSPECTION / f"{name}.png"
         if data is not None and png.is_file():
-            pictures.append(Picture(f"base-{name}", title, str(data.get("reading", "")), png.read_bytes(), data))
+            content = png.read_bytes()
+            if not content.startswith(_PNG) or len(content) < _HEADER:
+                raise ArcmaskError(f"{png} is not a picture; remove {png.parent} and run the same command again")
+            pictures.append(Picture(f"base-{name}", title, str(data.get("reading", "")), content, data))
     return pictures

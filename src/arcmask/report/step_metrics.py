@@ -29,7 +29,7 @@ def at_step(training: Training, step: int) -> dict[str, float]:
             mean = sum(values) / len(values)
             metrics[key] = math.degrees(mean) if key.endswith("angle") else mean
     if "nll" in metrics:
-        metrics["perplexity"] = math.exp(metrics["nll"])
+        metrics["perplexity"] = math.exp(min(metrics["nll"], 700.0))
     for record in training.records:
         if record["step"] <= step:
             validation = {key: record[key] for key in record if key.startswith("validation_perplexity")}
