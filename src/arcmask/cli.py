@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(130)
     except BrokenPipeError:  # the reader has seen enough, as in `arcmask sample … | head -1`
         _discard_output()
-    except (ArcmaskError, OSError, RuntimeError, MemoryError) as error:
+    except (ArcmaskError, OSError, OverflowError, RuntimeError, MemoryError) as error:
         _discard_output()
         sentence = _sentence(error)
         if sentence is None:
@@ -129,6 +129,8 @@ def _sentence(error: Exception) -> str | None:
         return str(error)
     if isinstance(error, RecursionError):
         return "the input is nested too deeply"
+    if isinstance(error, OverflowError):
+        return f"a number is too large ({error})"
     if isinstance(error, OSError) and error.strerror is not None:
         return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
     # torch has no type of its own for memory that a CPU does not have.

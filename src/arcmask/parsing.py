@@ -11,7 +11,7 @@ from typing import Any, NoReturn, get_args, get_origin
 from docstring_parser import parse as parse_docstring
 from jsonargparse import SUPPRESS, ArgumentParser, Namespace
 
-from arcmask.errors import printable
+from arcmask.errors import ArcmaskError, printable
 from arcmask.run_folder import read_yaml_text
 
 LONG_TEXT = 2000  # characters of an argument or a message
@@ -76,6 +76,8 @@ def build_settings(kind: type, values: dict[str, Any]) -> Any:
             arguments[setting.name] = build_settings(setting.type, rest)
         elif setting.name in values:
             value = values[setting.name]
+            if value is None and types.NoneType not in get_args(setting.type):
+                raise ArcmaskError(f"{setting.name} has no value, but needs one")
             arguments[setting.name] = tuple(value) if isinstance(value, list) else value
     return kind(**arguments)
 

@@ -4,6 +4,7 @@ The module makes each kind (GPT-2's, text8's 27 symbols, a trained byte-level BP
 A saved tokenizer opens with `AutoTokenizer.from_pretrained` too. The module knows no corpus.
 """
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -205,6 +206,10 @@ def _from_transformers(source: str, name: str) -> Tokenizer:
 
     problem, advice = f"{source!r} does not open as a tokenizer", f"choose one of: {_CHOICES}"
     inner = open_pretrained(AutoTokenizer, source, problem, advice)
+    try:
+        json.dumps(inner.init_kwargs, default=str, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise ArcmaskError(f"{problem} (its settings are not valid Unicode); {advice}") from error
     if inner.mask_token_id is None:
         inner.add_special_tokens({"mask_token": MASK})
     # tokenizer_config.json keeps arcmask's own name, by which text8 is recognised.

@@ -39,6 +39,7 @@ def open_run(run: Path, config: TrainConfig) -> None:
     (run / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
     if not (run / CONFIG).exists():
         write_yaml(run / CONFIG, config.to_dict())
+    _remove_old_checkpoints(run, config.keep)
     for leftover in (run / CHECKPOINTS).glob(".*"):
         shutil.rmtree(leftover, ignore_errors=True)
 
@@ -67,6 +68,10 @@ def save_checkpoint(
         kept = "there is no earlier one" if newest is None else f"{newest} is kept"
         reason = disk_error(error) or error
         raise ArcmaskError(f"the checkpoint of step {step} could not be written: {reason}; {kept}") from error
+    _remove_old_checkpoints(run, keep)
+
+
+def _remove_old_checkpoints(run: Path, keep: int) -> None:
     for old in sorted(complete_checkpoints(run), key=checkpoint_step)[:-keep]:
         doomed = old.rename(old.with_name(f".{old.name}"))  # a kill leaves no half of a checkpoint under its name
         shutil.rmtree(doomed, ignore_errors=True)

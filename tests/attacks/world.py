@@ -1,0 +1,64 @@
+"""The inputs of the attacked commands, and the words of those commands with the smallest sizes that do something."""
+
+from pathlib import Path
+
+import yaml
+
+TRAIN = {
+    "operator": "spherical",
+    "centre": -2.5,
+    "steepness": 2.0,
+    "gate_probability": 1.0,
+    "steps": 4,
+    "batch_size": 4,
+    "micro_batch": 4,
+    "warm_up": 1,
+    "save_every": 2,
+    "validate_every": 2,
+    "validation_rows": 4,
+    "precision": "float32",
+}
+
+
+class World:
+    """A folder with inputs, and the words of the commands that read and write them.
+
+    texts/ and data/ (prepared), model/ (a checkpoint), run/ (trained with feedback), fed/ (its checkpoint as a folder
+    of its own), fed.ckpt, samples.jsonl, scores.json, experiment/, killed.partial/ (of a
+    killed `prepare`), train.yaml.
+    """
+
+    def __init__(self, folder: Path, corpus: str, base: Path) -> None:
+        self.folder = folder
+        self.data, self.texts, self.model = corpus, str(Path(corpus).parent), str(base)
+        self.run, self.fed, self.experiment = str(folder / "run"), str(folder / "fed"), str(folder / "experiment")
+        self.ckpt, self.samples, self.scores = (
+            str(folder / name) for name in ("fed.ckpt", "samples.jsonl", "scores.json")
+        )
+        self.partial, self.settings = str(folder / "killed.partial"), str(folder / "train.yaml")
+        Path(self.settings).write_text(yaml.safe_dump(TRAIN | {"data": self.data, "init": self.model}))
+
+    def prepare(self, out: str, corpus: str | None = None) -> list[str]:
+        options = ["--tokenizer", "text8", "--length", "16", "--holdout", "every:5"]
+        return ["prepare", corpus or self.texts, out, *options]
+
+    def train(self, run: str, *options: str) -> list[str]:
+        return ["train", "sotu-tiny-spherical", "--config", self.settings, "--run", run, *options]
+
+    def sample(self, checkpoint: str, out: str) -> list[str]:
+        sizes = ["--num", "5", "--batch_size", "2", "--steps", "2", "--length", "8", "--precision", "float32"]
+        return ["sample", checkpoint, *sizes, "--out", out]
+
+    def evaluate(self, samples: str, out: str) -> list[str]:
+        return ["evaluate", samples, "--evaluator", "none", "--reference", self.data, "--out", out]
+
+    def inspect(self, checkpoint: str, out: str) -> list[str]:
+        return ["inspect", checkpoint, "--only", "norms,angles", "--tokens", "64", "--out", out]
+
+    def explore(self, checkpoint: str, out: str) -> list[str]:
+        return ["explore", checkpoint, "--steps", "2", "--length", "8", "--feedback", "linear", "--out", out]
+
+    def reproduce(self, run: str, data: str | None = None) -> list[str]:
+        sizes = ["--seeds", "1", "--budgets", "2", "--samples", "2", "--steps", "2", "--batch_size", "4"]
+        inputs = ["--base", self.model, "--data", data or self.data, "--length", "16", "--evaluator", "none"]
+        return ["reproduce", "quickstart", "--run", run, "--arms", "none", "spherical-0.3", *sizes, *inputs]
