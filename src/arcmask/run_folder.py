@@ -46,10 +46,9 @@ def read_yaml(path: Path) -> Any:
 
 
 def read_yaml_text(path: Path) -> str:
-    """Return the text of a YAML file of settings that can be read."""
-    text = _read(path, plain_yaml, "YAML")
-    read_settings(path, lambda _: yaml.safe_load(text) or {})
-    return str(text)
+    """Return the text of a YAML file of settings that can be read; none if it has no settings."""
+    settings = read_settings(path, lambda path: read_yaml(path) or {})
+    return path.read_text(encoding="utf-8") if settings else ""
 
 
 def plain_yaml(text: str) -> str:
@@ -59,6 +58,8 @@ def plain_yaml(text: str) -> str:
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > _MOST_NESTED or (depth and isinstance(event, yaml.AliasEvent)):
             raise ArcmaskError("YAML with aliases or deep nesting is not read")
+        if isinstance(event, yaml.ScalarEvent) and any("\ud800" <= letter <= "\udfff" for letter in event.value):
+            raise ArcmaskError("YAML with invalid Unicode is not read")
     return text
 
 

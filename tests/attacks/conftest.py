@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from forks import Forks, Outcome
-from world import World
+from world import PIECES, World
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +34,6 @@ def world(tmp_path_factory, corpus, base, forks) -> World:
     run(world.sample(world.fed, "samples.jsonl"))
     run(world.evaluate(world.samples, "scores.json"))
     run(world.reproduce("experiment"))
-    killed = forks.run([*world.prepare("killed"), "--shard_rows", "900"], folder, kill_at=25)
+    killed = forks.run(world.prepare("killed", *PIECES), folder, kill_at=25)
     assert killed.code == -signal.SIGKILL
     return world

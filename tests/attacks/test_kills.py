@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 from forks import Forks
-from world import World
+from world import PIECES, World
 
 QUICK = {"prepare": 9, "train": 6, "report": 3, "reproduce": 3}  # events per command in the quick test, or 4
 COMMANDS: dict[str, Callable[[World], list[str]]] = {
-    "prepare": lambda world: [*world.prepare("out"), "--shard_rows", "900"],
+    "prepare": lambda world: world.prepare("out", *PIECES),
     "prepare with a BPE": lambda world: ["prepare", world.texts, "out", "--tokenizer", "bpe:262", "--length", "32"],
     "train": lambda world: world.train("run", "--steps", "6", "--keep", "1"),
     "sample": lambda world: world.sample(world.fed, "samples.jsonl"),
@@ -26,6 +26,7 @@ COMMANDS: dict[str, Callable[[World], list[str]]] = {
     "explore": lambda world: world.explore(world.fed, "page/explore.html"),
     "convert to a folder": lambda world: ["convert", world.run, "folder"],
     "convert to a file": lambda world: ["convert", world.run, "model.ckpt"],
+    "tune": lambda world: world.tune(world.model, world.data, "tuned"),
     "report": lambda world: ["report", world.run, "--out", "report"],
     "reproduce": lambda world: world.reproduce("experiment"),
 }
@@ -64,7 +65,7 @@ def kill_everywhere(
         again = forks.run(words, case, kill_at=(event + 1) // 2, is_torn=event % 4 > 1)
         last = forks.run(words, case)
         codes = [one.code for one in (killed, again, last)]
-        is_refused = "exists already" in last.stderr  # `convert` was complete, and writes over nothing
+        is_refused = "exists already" in last.stderr  # `convert` and `tune` write over nothing
         if codes[0] != -signal.SIGKILL or codes[2] != (2 if is_refused else 0):
             problems.append(f"event {event}: the three runs ended with {codes}: {last.stderr[-300:]}")
         found = contents(case)

@@ -18,6 +18,7 @@ TRAIN = {
     "validation_rows": 4,
     "precision": "float32",
 }
+PIECES = ("--shard_rows", "300")  # so that `prepare` writes several shards and records
 
 
 class World:
@@ -38,9 +39,9 @@ class World:
         self.partial, self.settings = str(folder / "killed.partial"), str(folder / "train.yaml")
         Path(self.settings).write_text(yaml.safe_dump(TRAIN | {"data": self.data, "init": self.model}))
 
-    def prepare(self, out: str, corpus: str | None = None) -> list[str]:
-        options = ["--tokenizer", "text8", "--length", "16", "--holdout", "every:5"]
-        return ["prepare", corpus or self.texts, out, *options]
+    def prepare(self, out: str, *options: str) -> list[str]:
+        sizes = ["--tokenizer", "text8", "--length", "16", "--holdout", "every:5"]
+        return ["prepare", self.texts, out, *sizes, *options]
 
     def train(self, run: str, *options: str) -> list[str]:
         return ["train", "sotu-tiny-spherical", "--config", self.settings, "--run", run, *options]
@@ -58,7 +59,10 @@ class World:
     def explore(self, checkpoint: str, out: str) -> list[str]:
         return ["explore", checkpoint, "--steps", "2", "--length", "8", "--feedback", "linear", "--out", out]
 
-    def reproduce(self, run: str, data: str | None = None) -> list[str]:
+    def tune(self, checkpoint: str, data: str, out: str) -> list[str]:
+        return ["tune", checkpoint, "--data", data, "--rows", "4", "--held_out_rows", "4", "--fixed", "--out", out]
+
+    def reproduce(self, run: str) -> list[str]:
         sizes = ["--seeds", "1", "--budgets", "2", "--samples", "2", "--steps", "2", "--batch_size", "4"]
-        inputs = ["--base", self.model, "--data", data or self.data, "--length", "16", "--evaluator", "none"]
+        inputs = ["--base", self.model, "--data", self.data, "--length", "16", "--evaluator", "none"]
         return ["reproduce", "quickstart", "--run", run, "--arms", "none", "spherical-0.3", *sizes, *inputs]

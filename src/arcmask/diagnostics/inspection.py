@@ -28,7 +28,7 @@ from arcmask.feedback import Confidence, find_operator
 from arcmask.files import json_bytes, write_whole, written_whole
 from arcmask.model import Model
 from arcmask.progress import Progress
-from arcmask.run_folder import CONFIG, METRICS, find_run, read_metrics, read_settings, read_yaml
+from arcmask.run_folder import CONFIG, METRICS, find_run, interpreting, read_metrics, read_settings, read_yaml
 from arcmask.settings.inspect import NAMES, InspectConfig
 
 Metrics = list[dict[str, Any]]  # a record per step
@@ -56,6 +56,7 @@ def inspect(config: InspectConfig) -> Inspection:
     metrics = _metrics(config, run)
     corpus = _corpus(config, run, settings)
     names, left_out = _choose(config, corpus, metrics, settings)
+    start = _start(run, settings)
     with written_whole(config.folder, tuple(f"{name}.{kind}" for name in NAMES for kind in ("png", "json"))) as scratch:
         denoiser = _open(config)
         rows = None if corpus is None else _rows(config, corpus, denoiser)
@@ -68,7 +69,7 @@ def inspect(config: InspectConfig) -> Inspection:
                 predictions += predict(denoiser, rows, [time], top_k=_top_k(denoiser), seed=config.seed)
                 progress.advance(1)
             frequencies = None if corpus is None else corpus.frequencies
-            measures = _measures(denoiser, predictions, frequencies, metrics, _start(settings))
+            measures = _measures(denoiser, predictions, frequencies, metrics, start)
             for name in names:
                 record = measures[name]()
                 readings[name] = record.reading
@@ -198,8 +199,9 @@ def _rows(config: InspectConfig, corpus: PreparedCorpus, denoiser: Model) -> Ten
     return Batches(corpus, batch_size=count, seed=config.seed).batch(0)
 
 
-def _start(settings: dict[str, Any]) -> Confidence:
+def _start(run: Path | None, settings: dict[str, Any]) -> Confidence:
     """Return the confidence at the start of a run; without a run, the paper's."""
-    if settings.get("fixed_weight") is not None:
-        return Confidence(fixed=settings["fixed_weight"])
-    return Confidence(**{name: settings[name] for name in ("scale", "centre", "steepness") if name in settings})
+    with interpreting((run or Path()) / CONFIG, "the settings of a training run"):
+        if settings.get("fixed_weight") is not None:
+            return Confidence(fixed=settings["fixed_weight"])
+        return Confidence(**{name: settings[name] for name in ("scale", "centre", "steepness") if name in settings})

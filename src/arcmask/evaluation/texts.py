@@ -92,17 +92,21 @@ def _parse(content: bytes, is_json: bool, tokenizer: Tokenizer | None) -> tuple[
         return decoded, None
     try:
         record = json.loads(decoded)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ValueError("is not JSON") from None
     record = record if isinstance(record, dict) else {}
     tokens, text = record.get("tokens"), record.get("text")
-    if tokens is not None and not (isinstance(tokens, list) and all(type(token) is int for token in tokens)):
+    if tokens is not None and not (isinstance(tokens, list) and all(map(_is_token, tokens))):
         raise ValueError('has "tokens" that are not a list of numbers')
     if text is None and tokens is not None and tokenizer is not None:
         text = tokenizer.decode(tokens)
     if not isinstance(text, str):
         raise ValueError('has no "text"')
     return text, tokens
+
+
+def _is_token(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**31
 
 
 @dataclass(frozen=True)
