@@ -5,6 +5,7 @@ seed; the slow one runs all of them.
 """
 
 import random
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
@@ -157,6 +158,7 @@ def run_all(chosen: list[Case], world: World, forks: Forks, folder: Path) -> lis
         home = folder / str(number)
         home.mkdir()
         problems += filter(None, [run(case, world, forks, home)])
+        shutil.rmtree(home)
     return problems
 
 

@@ -6,6 +6,7 @@ one finishes, and must leave the files of an unbroken run, the same bytes but fo
 
 import json
 import random
+import shutil
 import signal
 from collections.abc import Callable
 from itertools import pairwise
@@ -68,10 +69,11 @@ def kill_everywhere(
         is_refused = "exists already" in last.stderr  # `convert` and `tune` write over nothing
         if codes[0] != -signal.SIGKILL or codes[2] != (2 if is_refused else 0):
             problems.append(f"event {event}: the three runs ended with {codes}: {last.stderr[-300:]}")
-        found = contents(case)
-        differences = [name for name in sorted(expected | found) if expected.get(name, 0) != found.get(name, 0)]
+        left = contents(case)
+        differences = [name for name in sorted(expected | left) if expected.get(name, 0) != left.get(name, 0)]
         if differences:
             problems.append(f"event {event}: other files or contents: {differences[:5]}")
+        shutil.rmtree(case)
     return len(events), problems
 
 

@@ -98,12 +98,6 @@ def test_killed_three_times_it_ends_as_if_it_had_not_been(long, unbroken, tmp_pa
     assert_same(outcome(tmp_path / "killed", 40), unbroken)
 
 
-@pytest.mark.slow
-def test_killed_twenty_times_it_ends_as_if_it_had_not_been(long, unbroken, tmp_path):
-    kill_and_resume(long, tmp_path / "killed", 20)
-    assert_same(outcome(tmp_path / "killed", 40), unbroken)
-
-
 def test_asked_to_stop_it_saves_and_says_so_by_its_exit_code(long, unbroken, tmp_path):
     codes = kill_and_resume(long, tmp_path / "stopped", 1, signal.SIGTERM)
     assert codes == [Stopped.EXIT_CODE]
