@@ -24,7 +24,7 @@ from arcmask.errors import ArcmaskError
 from arcmask.evaluation import Reference, evaluate_set, likelihood, open_evaluator, read_samples
 from arcmask.evaluation.scores import LEAST, has_mauve
 from arcmask.experiment.costs import Clock, Costs
-from arcmask.files import json_bytes, writable, write_whole, writing
+from arcmask.files import UNFINISHED, json_bytes, writable, write_whole, writing
 from arcmask.progress import announce
 from arcmask.ranks import rank, world_size
 from arcmask.run_folder import (
@@ -103,7 +103,7 @@ class Experiment:
         if path.exists():
             stored = {name: value for name, value in read_settings(path).items() if name not in _NOT_COMPARED}
             refuse_other_settings(self.folder, stored, settings)
-        elif self.folder.exists() and any(entry.name != LOCK for entry in self.folder.iterdir()):
+        elif self.folder.exists() and {entry.name for entry in self.folder.iterdir()} - {LOCK, PLAN + UNFINISHED}:
             raise ArcmaskError(f"{self.folder} is not empty and has no {PLAN}; give another folder")
         writable(self.folder, is_folder=True)
         if self.plan.budgets:  # before any training, so that a missing evaluator is noticed now
