@@ -32,7 +32,7 @@ def run(repeats: int = 3, threads: int = 2) -> None:
     works = {"gain_curve": shared, "likelihood_bound": direct}
     seconds = fastest(works, repeats, warm_up=1)
     memory = {name: peak_extra_bytes(work) / 1e6 for name, work in works.items()}
-    cells = [
+    cells: list[tuple[str, ...]] = [
         (name, f"{seconds[name]:.2f}", f"{seconds['likelihood_bound'] / seconds[name]:.2f} x", f"{memory[name]:.0f}")
         for name in works
     ]
