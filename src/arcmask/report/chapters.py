@@ -19,7 +19,7 @@ from arcmask.report.tables import bound_table, difference_table, interval_table,
 from arcmask.report.training_figures import experiment_figures, single_figures
 from arcmask.report.training_tables import ablation_tables, arm_table, likelihood_table, regime_table
 from arcmask.report.wording import count, listed
-from arcmask.run_folder import INSPECTION, TRAINING, cell_folder
+from arcmask.run_folder import INSPECTION
 
 
 def experiment_chapter(experiment: Experiment, name: str) -> Chapter:
@@ -178,8 +178,9 @@ def _sample_command(experiment: Experiment) -> list[str]:
             recorded = {name: records[0][name] for name in names if records[0].get(name) not in (None, False)}
             settings = {"num": experiment.plan.get("samples"), "steps": budget, "seed": seed} | recorded
             options = [word for name, value in settings.items() for word in (f"--{name}", str(value).lower())]
-            run = str(cell_folder(experiment.folder, arm, seed) / TRAINING)
-            return [shlex.join(["arcmask", "sample", run, *options, "--out", "again.jsonl"])]
+            options += ["--feedback", "none"] if experiment.arms[arm].kind == "base" else []
+            checkpoint = experiment.checkpoint(arm, seed)
+            return [shlex.join(["arcmask", "sample", checkpoint, *options, "--out", "again.jsonl"])]
     return []
 
 
