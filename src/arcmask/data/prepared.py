@@ -32,6 +32,7 @@ SPLITS = ("train", "validation")
 _NOT_HASHED = ("sampled", "source")
 _ADVICE = "prepare the corpus again"
 _ROUNDS = 8
+_GOLDEN = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio: its multiples modulo 2^64 lie far from each other
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,6 +207,15 @@ class PreparedCorpus:
             path, token = self.folder / self.record.shards[shard].name, tokens[position].max()
             raise ArcmaskError(f"{path}, row {row}, has the token id {token} of {self.vocab_size}; {_ADVICE}")
         return torch.from_numpy(tokens)
+
+    def spread(self, count: int | None = None, seed: int = 0) -> NDArray[np.int64]:
+        """Return the numbers of `count` rows (default: all) that are spread evenly over the split.
+
+        The rows of other seeds lie between those of seed 0, so that seeds share no rows if there are enough of them.
+        """
+        count = len(self) if count is None else min(count, len(self))
+        shift = (seed * _GOLDEN % 2**64) * len(self) >> 64
+        return (np.arange(count, dtype=np.int64) * len(self) + shift) // count
 
     @property
     def frequencies(self) -> Tensor:

@@ -12,7 +12,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
 import arcmask.evaluation.scores as scoring
@@ -152,14 +151,14 @@ def likelihood(
     """Return the likelihood bound on a prepared folder: nats per token, perplexity and bits per byte.
 
     The keys are `plain` and, if the denoiser has feedback, `two_pass`; both see the same noise. The rows (default: all)
-    are spread evenly over the split.
+    are spread evenly over the split. The seed chooses rows, times and masks.
     """
     if rows is not None and rows < 1:
         raise ArcmaskError(f"rows is {rows}, but must be 1 or more")
     corpus = open_prepared(data, split)
     corpus.check_fits(vocab_size=denoiser.table.shape[0], mask_id=denoiser.mask_id, max_length=denoiser.max_length)
-    count = len(corpus) if rows is None else min(rows, len(corpus))
-    numbers = np.arange(count, dtype=np.int64) * len(corpus) // count
+    numbers = corpus.spread(rows, seed)
+    count = len(numbers)
     feedback = getattr(denoiser, "feedback", None)
     operators: dict[str, str | None] = {"plain": None}
     if feedback is not None and feedback.operator != "none":

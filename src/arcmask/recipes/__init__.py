@@ -38,7 +38,7 @@ def find_experiment(name: str) -> Plan:
 
     >>> from arcmask.recipes import find_experiment
     >>> list(find_experiment("quickstart").arms)
-    ['none', 'linear-0.3', 'spherical-0.3', 'spherical-learned']
+    ['base', 'spherical-tuned', 'none', 'linear-0.3', 'spherical-0.3']
     """
     check_choice("experiment", name, EXPERIMENTS)
     return EXPERIMENTS[name]()
