@@ -76,7 +76,7 @@ def inspect(config: InspectConfig) -> Inspection:
         rows = None if corpus is None else _rows(config, corpus, denoiser, config.tokens)
         times = () if set(names).isdisjoint(_PREDICTIONS) else TIMES
         readings = {}
-        total = len(times) + len(names) + _cells(config, names)
+        total = len(times) + len(names) + sum(count for name, count in curve_cells(config).items() if name in names)
         with Progress("inspecting", unit="parts", total=total) as progress:
             predictions: list[Predictions] = []
             for time in times:
@@ -152,12 +152,12 @@ def find_quality(evaluator: str, corpus: PreparedCorpus) -> Quality:
     return evaluator_loss(open_evaluator(evaluator), cache_folder())
 
 
-def _cells(config: InspectConfig, names: Iterable[str]) -> int:
-    """Return how many operators and weights the curves of feedback measure."""
+def curve_cells(config: InspectConfig) -> dict[str, int]:
+    """Return how many bounds or sets of samples the curves of feedback need."""
     operators = len(feedback_operators(config.operators or None))
-    counts = {"gain": operators * len(WEIGHTS)}
-    counts[GENERATION] = operators * len(GENERATION_WEIGHTS) + len(TEMPERATURES)
-    return sum(counts.get(name, 0) for name in names)
+    samples = operators * len(GENERATION_WEIGHTS) + len(TEMPERATURES)
+    counts = {"gain": operators * len(WEIGHTS), GENERATION: samples}
+    return {name: counts[name] for name in counts if name in config.names}
 
 
 def _top_k(denoiser: Model) -> int:

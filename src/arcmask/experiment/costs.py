@@ -2,11 +2,13 @@
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
 from arcmask.checkpoint import load
 from arcmask.data import open_prepared
+from arcmask.diagnostics.inspection import curve_cells
 from arcmask.errors import ArcmaskError
 from arcmask.feedback import SoftMask
 from arcmask.model import Model, best_device
@@ -62,8 +64,11 @@ class Costs:
         return rows * self.plan.generation.length * self.forward
 
     def inspection(self) -> float:
-        """Return the seconds of inspecting the base: nine times of 2,048 tokens, and the figures."""
-        return 9 * 2048 * self.forward + 5
+        """Return the seconds of inspecting the base: nine times of 2,048 tokens, its curves, and the figures."""
+        config, length = self.plan.inspection(Path()), self.plan.generation.length
+        sizes = {"gain": config.gain_tokens, "generation": config.samples * length * config.steps}
+        tokens = 9 * 2048 + sum(sizes[name] * count for name, count in curve_cells(config).items())
+        return tokens * self.forward + 5
 
     def likelihood(self) -> float:
         """Return the seconds of one held-out likelihood."""

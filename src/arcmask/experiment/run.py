@@ -47,7 +47,6 @@ from arcmask.run_folder import (
 from arcmask.sampling.generate import generate
 from arcmask.settings.evaluate import PerplexitySettings
 from arcmask.settings.experiment import Plan, Tuning
-from arcmask.settings.inspect import InspectConfig
 from arcmask.training import train
 from arcmask.training.checks import check_before_loading
 from arcmask.tuning import tune
@@ -166,9 +165,10 @@ class Experiment:
         """Yield the stages in order: the base, then seed by seed, so that the results so far can be compared."""
         plan, costs = self.plan, self.costs
         geometry = self.folder / INSPECTION
-        config = InspectConfig(checkpoint=plan.base, data=plan.data, out=str(geometry))
         is_inspected = (geometry / "inspect.json").exists  # the file that is written last
-        yield Stage(f"inspect {plan.base}", costs.inspection(), False, is_inspected, partial(inspect, config))
+        yield Stage(
+            f"inspect {plan.base}", costs.inspection(), False, is_inspected, partial(inspect, plan.inspection(geometry))
+        )
         for arm, settings in plan.arms.items():
             if settings.tune is not None:
                 run = partial(self._tune, arm, settings.tune)

@@ -46,7 +46,7 @@ def quickstart() -> Plan:
     arms = base_arms() | tuned_arms("spherical") | feedback_arms(_SHORT, ("linear", WEIGHT), ("spherical", WEIGHT))
     title = "Quickstart: feedback in a small character model"
     generation = replace(_GENERATION, evaluator=None)
-    return _plan("quickstart", title, arms, budgets=(32,), generation=generation, likelihood_rows=128)
+    return _plan("quickstart", title, arms, budgets=(32,), generation=generation, likelihood_rows=128, generate=True)
 
 
 def quickstart_long() -> Plan:
@@ -60,6 +60,7 @@ def quickstart_long() -> Plan:
         seeds=(1, 2, 3, 4, 5),
         generation=replace(_GENERATION, samples=48, features="smollm2-135m"),
         likelihood_rows=512,
+        generate=True,
     )
 
 

@@ -94,9 +94,7 @@ def training_effects(compared: Iterable[list[Comparison]]) -> list[Effect]:
     best: dict[str, list[Effect]] = {}
     for rows in compared:
         effects = [
-            Effect(
-                f"the arm \u201c{c.pair.first.label}\u201d", HEADLINES[c.score], c.difference.mean, half, _at(c.budget)
-            )
+            Effect(_arm(c.pair.first), HEADLINES[c.score], c.difference.mean, half, _at(c.budget))
             for c in rows
             if is_gain_of_training(c.pair) and (half := c.difference.half_width) is not None
         ]

@@ -14,9 +14,12 @@ from typing import Any, Literal
 
 from arcmask.errors import ArcmaskError, check_choice, check_range
 from arcmask.settings import MAX_LENGTH, MAX_SEED
+from arcmask.settings.inspect import InspectConfig
 from arcmask.settings.prepare import PrepareConfig
 from arcmask.settings.sample import SampleConfig
 from arcmask.settings.train import TrainConfig
+
+_MOST_GAIN_ROWS = 512
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,9 +103,7 @@ class Plan:
     parameters: int | None = None  # of a base that is fetched only when it is trained
     protocol: str | None = None  # "paper": the report shows the paper's values beside ours
     read_at: int | None = None  # the training step that the tables show
-    gain_rows: int = 64  # held-out rows for the base's gain curve
-    gain_operators: tuple[str, ...] | None = None  # of the gain curve; None: those of the arms with feedback
-    generate: bool = False  # whether the base's inspection generates text
+    generate: bool = False  # whether the base's quality is drawn against entropy
 
     def __post_init__(self) -> None:
         for name, values in (("arms", self.arms), ("seeds", self.seeds)):
@@ -113,7 +114,7 @@ class Plan:
                 raise ArcmaskError(f"the {name} are {', '.join(map(str, numbers))}, but each must occur once")
         check_range(0, MAX_SEED, self, "seeds")
         check_range(1, MAX_LENGTH, self, "budgets")
-        check_range(1, 10**9, self, "likelihood_rows", "gain_rows")
+        check_range(1, 10**9, self, "likelihood_rows")
         check_choice("baseline", self.baseline, self.arms)
         for name, arm in self.arms.items():
             if not re.fullmatch(r"[a-z0-9][a-z0-9._-]*", name):
@@ -136,6 +137,22 @@ class Plan:
         """Return the settings of one training run; None if the arm's backbone is frozen."""
         settings = self.arms[arm].train
         return None if settings is None else replace(settings, seed=seed)
+
+    def inspection(self, out: Path) -> InspectConfig:
+        """Return the settings of the base's inspection.
+
+        Its curves are drawn once, not per seed, so they use twice the rows and samples of a cell.
+        """
+        return InspectConfig(
+            checkpoint=self.base,
+            data=self.data,
+            out=str(out),
+            operators=self.operators,
+            gain_tokens=min(_MOST_GAIN_ROWS, 2 * self.likelihood_rows) * self.generation.length,
+            generate=self.generate and bool(self.budgets),
+            samples=2 * self.generation.samples,
+            steps=max(self.budgets, default=1),
+        )
 
     def sample(self, arm: str, checkpoint: str, seed: int, budget: int, out: Path) -> SampleConfig:
         """Return the settings of one cell's samples, with the feedback that the checkpoint has if it is not the base's.
