@@ -35,7 +35,10 @@ def test_the_best_weight_of_the_best_operator_is_named(tmp_path):
 def test_an_interval_that_contains_zero_shows_no_difference():
     curve = {"weights": [0.0, 0.1], "difference": {"linear": [0.0, -0.0011]}, "half_width": {"linear": [0.0, 0.0012]}}
     (effect,) = bound_effect(curve)
-    assert effect.predicate == "shows no difference in the held-out bound (\u22120.0011 \u00b1 0.0012 nats per token)"
+    assert sentence("There", [effect, Effect(effect.subject, HEADLINES["mauve"], 0.1, 0.2)]) == (
+        "There, linear feedback at weight 0.1 shows no difference in the held-out bound (\u22120.0011 \u00b1 0.0012 "
+        "nats per token) and MAUVE (+0.100 \u00b1 0.200)"
+    )
 
 
 @pytest.mark.parametrize(("better", "setting"), [("lower", 0.3), ("higher", 0.1)])
@@ -44,10 +47,9 @@ def test_the_best_point_has_the_best_gain_at_equal_entropy(better, setting):
     curve = {"quality": "loss under x", "unit": "nats per token", "better": better, "operators": {"linear": points}}
     (effect,) = generation_effect(curve)
     assert effect.subject == f"linear feedback at weight {setting}"
-    verb = "lowers" if better == "lower" else "raises"
-    assert effect.predicate.startswith(
-        f"{verb} the loss under x by 0.{'4' if better == 'lower' else '2'}00 \u00b1 0.100"
-    )
+    assert effect.verb == {"lower": "lowers", "higher": "raises"}[better]
+    size = {"lower": 0.4, "higher": 0.2}[better]
+    assert effect.object == f"the loss under x by {size:.3f} \u00b1 0.100 nats per token at equal entropy"
 
 
 def test_a_subject_is_not_repeated():

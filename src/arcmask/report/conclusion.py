@@ -6,6 +6,7 @@ same training without it.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from arcmask.report.comparisons import Comparison, headlines, is_gain_of_training
@@ -26,16 +27,20 @@ class Effect:
     condition: str = ""
 
     @property
-    def predicate(self) -> str:
-        """The effect in words, without its subject."""
-        name = f"{self.quantity.meaning}{self.condition}"
+    def verb(self) -> str:
+        """What the interval says: lowers, raises, or neither."""
         if abs(self.difference) <= self.half_width:
-            return f"shows no difference in {name} ({self._number(self.difference, signed=True)})"
-        verb = "lowers" if self.difference < 0 else "raises"
-        return f"{verb} {self.quantity.meaning} by {self._number(abs(self.difference))}{self.condition}"
+            return "shows no difference in"
+        return "lowers" if self.difference < 0 else "raises"
 
-    def _number(self, value: float, *, signed: bool = False) -> str:
-        return f"{self.quantity.text(value, self.half_width, signed=signed)} {self.quantity.unit}".strip()
+    @property
+    def object(self) -> str:
+        """The quantity and its difference, to follow the verb."""
+        name, unit = self.quantity.meaning, f" {self.quantity.unit}".rstrip()
+        if abs(self.difference) <= self.half_width:
+            number = self.quantity.text(self.difference, self.half_width, signed=True)
+            return f"{name}{self.condition} ({number}{unit})"
+        return f"{name} by {self.quantity.text(abs(self.difference), self.half_width)}{unit}{self.condition}"
 
 
 def conclusion(experiment: Experiment, compared: list[Comparison]) -> str:
@@ -52,12 +57,18 @@ def conclusion(experiment: Experiment, compared: list[Comparison]) -> str:
 
 
 def sentence(opening: str, effects: Sequence[Effect]) -> str:
-    """Return the effects as one sentence without its full stop; empty without effects. A subject is not repeated."""
-    text, subject = opening, ""
-    for effect in effects:
-        link = " and" if effect.subject == subject else f", and {effect.subject}" if subject else f", {effect.subject}"
-        text, subject = f"{text}{link} {effect.predicate}", effect.subject
-    return text if effects else ""
+    """Return the effects as one sentence without its full stop; empty without effects. Equal words are not repeated."""
+    if not effects:
+        return ""
+    text = f"{opening}, {effects[0].subject} {effects[0].verb} {effects[0].object}"
+    for last, effect in pairwise(effects):
+        if effect.subject != last.subject:
+            text += f", and {effect.subject} {effect.verb} {effect.object}"
+        elif effect.verb != last.verb:
+            text += f" and {effect.verb} {effect.object}"
+        else:
+            text += f" and {effect.object}"
+    return text
 
 
 def bound_effect(curve: Mapping[str, Any] | None) -> list[Effect]:

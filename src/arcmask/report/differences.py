@@ -42,7 +42,7 @@ def forest_plot(experiment: Experiment, compared: list[Comparison]) -> list[Draw
         name.set_in_layout(False)
     title = "Paired differences in the main quantities"
     data = {"rows": [_row_data(row) | {"score": row.score} for column in columns for row in column]}
-    return [Drawing("forest", title, _forest_caption(columns), canvas, data)]
+    return [Drawing("forest", title, _forest_caption(columns, experiment), canvas, data)]
 
 
 def _arrange(shown: list[Pair]) -> tuple[dict[float, tuple[str, str]], dict[Pair, float]]:
@@ -72,18 +72,17 @@ def _finish_panel(axes: Axes, row: Comparison) -> None:
     headline = HEADLINES[row.score]
     under = ", ".join(part for part in (headline.unit, "" if row.budget is None else f"T = {row.budget}") if part)
     axes.axvline(0, color=figures.MUTED, lw=1, zorder=0)
-    name_axes(axes, f"{headline.title}\n{under}", "\u2190 better" if row.better == "lower" else "better \u2192")
-    axes.set_title(axes.get_title(loc="left"), loc="left", fontsize=9.5, color=figures.INK)
+    axes.set_title(f"{headline.title}\n{under}", loc="left", fontsize=9.5, color=figures.INK)
+    axes.set_xlabel("\u2190 better" if row.better == "lower" else "better \u2192", fontsize=9)
     axes.xaxis.set_major_locator(MaxNLocator(3))
     axes.margins(x=0.12)
     axes.tick_params(axis="x", labelsize=8.5)
-    axes.xaxis.label.set_fontsize(9)
     axes.yaxis.set_visible(False)
     axes.spines["left"].set_visible(False)
     axes.patch.set_visible(False)
 
 
-def _forest_caption(columns: list[list[Comparison]]) -> str:
+def _forest_caption(columns: list[list[Comparison]], experiment: Experiment) -> str:
     rows = [row for column in columns for row in column]
     caption = "Each row is an arm minus the arm in bold above it, at equal seed. "
     if any(row.difference.half_width is not None for row in rows):
@@ -95,7 +94,9 @@ def _forest_caption(columns: list[list[Comparison]]) -> str:
     evaluators = [column[0].label for column in columns if column[0].score == "generative_perplexity"]
     if evaluators:
         caption += f"{listed(evaluators)} is lower for less diverse text too; compare the entropies in the tables. "
-    return caption + "Other budgets are in the tables below."
+    if len(experiment.budgets) > 1:
+        caption += "Other budgets are in the tables below."
+    return caption.rstrip()
 
 
 def difference_figures(experiment: Experiment, compared: list[Comparison]) -> list[Drawing]:
