@@ -19,6 +19,7 @@ from arcmask.data import PrepareConfig, open_prepared, prepare
 from arcmask.errors import ArcmaskError, Stopped
 from arcmask.experiment import Arm, Changes, Plan, Tuning, reproduce
 from arcmask.feedback import Confidence, SoftMask
+from arcmask.model import MDLM
 from arcmask.objective import TwoPass, likelihood_bound
 from arcmask.recipes import add_operators, find_experiment
 from arcmask.report.folder import read_run
@@ -145,6 +146,24 @@ def test_interrupted_after_every_fifth_stage_it_ends_with_the_same_numbers(plan,
     # One inspection, two arms to tune, two to train in two seeds, and three stages in each of twelve cells.
     assert attempts == -(-(1 + 2 + 4 + 36) // 5)
     assert results(folder) == results(unbroken)
+
+
+def test_the_checkpoint_of_a_tuned_arm_appears_whole(plan, tmp_path, monkeypatch):
+    arm, folder = Arm(label="quick", tune=Tuning(operator="linear", fixed=True, rows=8)), tmp_path / "run"
+    quick = replace(plan, arms={"quick": arm}, baseline="quick", seeds=(1,), budgets=())
+    write = MDLM.save_weights
+
+    def write_and_stop(self: MDLM, folder: Path) -> None:
+        write(self, folder)
+        raise Stopped
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MDLM, "save_weights", write_and_stop)
+        with pytest.raises(Stopped):
+            reproduce(quick, folder)
+    assert not (folder / "quick").exists()
+    reproduce(quick, folder)
+    assert load(folder / "quick" / "tuned").feedback.confidence.fixed is not None
 
 
 def test_an_experiment_that_trains_nothing_runs_and_reports(plan, tmp_path):
