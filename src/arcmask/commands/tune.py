@@ -5,8 +5,8 @@ from pathlib import Path
 from torch import Tensor
 
 from arcmask.checkpoint import load_for_use
+from arcmask.checkpoint.fitting import check_corpus
 from arcmask.data import PreparedCorpus, open_prepared
-from arcmask.diagnostics.inspection import check_corpus
 from arcmask.errors import ArcmaskError
 from arcmask.feedback import find_operator
 from arcmask.files import writable

@@ -16,6 +16,7 @@ import numpy as np
 from torch import Tensor
 
 import arcmask.evaluation.scores as scoring
+from arcmask.checkpoint.fitting import check_corpus
 from arcmask.data import Tokenizer, open_prepared, open_tokenizer
 from arcmask.data.prepared import INDEX
 from arcmask.downloads import cache_folder
@@ -157,7 +158,7 @@ def likelihood(
     if rows is not None and rows < 1:
         raise ArcmaskError(f"rows is {rows}, but must be 1 or more")
     corpus = open_prepared(data, split)
-    corpus.check_fits(vocab_size=denoiser.table.shape[0], mask_id=denoiser.mask_id, max_length=denoiser.max_length)
+    check_corpus(corpus, denoiser)
     count = len(corpus) if rows is None else min(rows, len(corpus))
     numbers = np.arange(count, dtype=np.int64) * len(corpus) // count
     feedback = getattr(denoiser, "feedback", None)

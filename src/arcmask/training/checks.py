@@ -1,29 +1,31 @@
 """The checks before training, so that a wrong run fails within seconds and before a model is built."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from arcmask.checkpoint.fitting import build_config
 from arcmask.data import PreparedCorpus, open_prepared, read_index
 from arcmask.errors import ArcmaskError, check_choice, check_range
 from arcmask.feedback import Confidence, Gate, SoftMask
+from arcmask.feedback.confidence import check_calibration
 from arcmask.files import nearest_folder, writable
 from arcmask.model import SIZES
 from arcmask.ranks import world_size
-from arcmask.run_folder import CONFIG, read_settings, read_yaml, refuse_other_settings
-from arcmask.settings.train import TrainConfig
+from arcmask.run_folder import CONFIG, interpreting, read_settings, read_yaml, refuse_other_settings
+from arcmask.settings.train import AUTO, COMPUTED, TrainConfig
 
 # Weights, raw weights, averages and two moments, in float32.
 STATE_BYTES = 5 * 4
 
 
-def check_before_loading(config: TrainConfig, run: Path) -> None:
+def check_before_loading(config: TrainConfig, run: Path) -> TrainConfig:
     """Check settings, data, the checkpoint's fit, the run folder's settings, write access and disk space.
 
-    Nothing is written.
+    Nothing is written. Returns the settings with what is computed before the model is loaded, or stored in the run.
     """
     if (run / CONFIG).exists():
-        refuse_other_settings(run, read_settings(run / CONFIG, read_yaml), config.to_dict())
+        config = _take_stored(config, run)
     build_feedback(config)
     build_gate(config)
     world = world_size()
@@ -35,7 +37,9 @@ def check_before_loading(config: TrainConfig, run: Path) -> None:
             f"a rank's {share} sequences cannot be cut evenly into micro-batches of {config.micro_batch}"
         )
     corpus = open_prepared(config.data, "train")
-    if config.validate_every and config.validation_rows and read_index(config.data).splits["validation"].rows == 0:
+    has_held_out = read_index(config.data).splits["validation"].rows > 0
+    config = config.computed(has_held_out=has_held_out)
+    if config.validate_every and config.validation_rows and not has_held_out:
         raise ArcmaskError(
             f"{config.data!r} was prepared with holdout none, but the run validates every {config.validate_every} "
             "steps; give --validate_every 0"
@@ -46,15 +50,25 @@ def check_before_loading(config: TrainConfig, run: Path) -> None:
     free = shutil.disk_usage(nearest_folder(writable(run, is_folder=True))).free
     if free < needed:
         raise ArcmaskError(f"{run} has {free / 1e9:.1f} GB free, but its checkpoints need {needed / 1e9:.1f} GB")
+    return config
+
+
+def _take_stored(config: TrainConfig, run: Path) -> TrainConfig:
+    """Return the settings with the numbers that the run has stored for what is "auto"; raise if others differ."""
+    stored = read_settings(run / CONFIG, read_yaml)
+    numbers = {name: stored[name] for name in COMPUTED if getattr(config, name) == AUTO and name in stored}
+    with interpreting(run / CONFIG, "the settings of a training run"):
+        config = replace(config, **numbers)
+    refuse_other_settings(run, stored, config.to_dict())
+    return config
 
 
 def build_feedback(config: TrainConfig) -> SoftMask:
-    """Build the feedback that a run trains."""
-    confidence = (
-        Confidence(scale=config.scale, centre=config.centre, steepness=config.steepness)
-        if config.fixed_weight is None
-        else Confidence(fixed=config.fixed_weight)
-    )
+    """Build the feedback that a run trains. What is "auto" is as in the paper until `calibrate` has replaced it."""
+    numbers = {name: getattr(config, name) for name in ("centre", "steepness") if getattr(config, name) != AUTO}
+    if "centre" not in numbers:
+        check_calibration(config.scale)
+    confidence = Confidence(scale=config.scale, fixed=config.fixed_weight, **numbers)
     return SoftMask(config.operator, config.top_k, config.karcher_steps, confidence)
 
 
