@@ -9,14 +9,13 @@ from arcmask.recipes import find_recipe
 from arcmask.settings.prepare import PrepareConfig
 from arcmask.settings.train import TrainCommand
 from arcmask.training import train
+from arcmask.training.checks import check_settings
 from arcmask.training.dry_run import describe_training
 
 
 def run(command: TrainCommand) -> None:
     """Prepare the recipe's data if it is missing, train, and print the path of the last checkpoint."""
-    if not command.resume and Path(command.folder).exists():
-        raise ArcmaskError(f"the run {command.folder} exists already, and resume is false; give another name")
-    data = _recipe_data(command)
+    data = _check(command)
     if data is not None:
         prepare(data)
     print(train(command.train, command.folder))
@@ -24,14 +23,17 @@ def run(command: TrainCommand) -> None:
 
 def dry_run(command: TrainCommand) -> None:
     """Print the size of the run and what it would take, from one measured step."""
-    data = _recipe_data(command)
+    data = _check(command)
     if data is not None and not Path(data.out).is_dir():
         print(f"first: {describe_job(data)}; then train {command.folder} (prepare the data to see what that takes)")
     else:
         print(describe_training(command.train, Path(command.folder)))
 
 
-def _recipe_data(command: TrainCommand) -> PrepareConfig | None:
-    """Return how to prepare the data, unless the user named another folder."""
+def _check(command: TrainCommand) -> PrepareConfig | None:
+    """Check what needs no data, and return how to prepare the data, unless the user named another folder."""
+    if not command.resume and Path(command.folder).exists():
+        raise ArcmaskError(f"the run {command.folder} exists already, and resume is false; give another name")
+    check_settings(command.train, Path(command.folder))
     data = find_recipe(command.recipe).prepare
     return data if command.train.data == data.out else None

@@ -20,22 +20,12 @@ STATE_BYTES = 5 * 4
 
 
 def check_before_loading(config: TrainConfig, run: Path) -> TrainConfig:
-    """Check settings, data, the checkpoint's fit, the run folder's settings, write access and disk space.
+    """Make every check that needs no model: settings, data, the checkpoint's fit, the run folder and disk space.
 
-    Nothing is written. Returns the settings with what is computed before the model is loaded, or stored in the run.
+    Nothing is written. Returns the settings with what is stored in the run, or computed before a model is loaded.
+    `build_model` checks the rest.
     """
-    if (run / CONFIG).exists():
-        config = _take_stored(config, run)
-    build_feedback(config)
-    build_gate(config)
-    world = world_size()
-    if config.batch_size % world:
-        raise ArcmaskError(f"the batch of {config.batch_size} cannot be shared evenly by {world} ranks")
-    share = config.batch_size // world
-    if share % min(config.micro_batch, share):
-        raise ArcmaskError(
-            f"a rank's {share} sequences cannot be cut evenly into micro-batches of {config.micro_batch}"
-        )
+    config = check_settings(config, run)
     corpus = open_prepared(config.data, "train")
     has_held_out = read_index(config.data).splits["validation"].rows > 0
     config = config.computed(has_held_out=has_held_out)
@@ -47,9 +37,31 @@ def check_before_loading(config: TrainConfig, run: Path) -> TrainConfig:
     check_range(1, corpus.vocab_size, config, "top_k")
     parameters = _count_parameters(config.init, corpus)
     needed = STATE_BYTES * parameters * (config.keep + 1)  # while saving there is one checkpoint more
-    free = shutil.disk_usage(nearest_folder(writable(run, is_folder=True))).free
+    free = shutil.disk_usage(nearest_folder(run)).free
     if free < needed:
         raise ArcmaskError(f"{run} has {free / 1e9:.1f} GB free, but its checkpoints need {needed / 1e9:.1f} GB")
+    return config
+
+
+def check_settings(config: TrainConfig, run: Path) -> TrainConfig:
+    """Make every check that needs no data, and return the settings with what is stored in the run."""
+    if (run / CONFIG).exists():
+        config = _take_stored(config, run)
+    build_feedback(config)
+    build_gate(config)
+    if config.init.startswith("new:"):
+        check_choice("model size", config.init.removeprefix("new:"), SIZES)
+    elif config.init.endswith(".ckpt") and not Path(config.init).is_file():
+        raise ArcmaskError(f"there is no file {config.init}")
+    world = world_size()
+    if config.batch_size % world:
+        raise ArcmaskError(f"the batch of {config.batch_size} cannot be shared evenly by {world} ranks")
+    share = config.batch_size // world
+    if share % min(config.micro_batch, share):
+        raise ArcmaskError(
+            f"a rank's {share} sequences cannot be cut evenly into micro-batches of {config.micro_batch}"
+        )
+    writable(run, is_folder=True)
     return config
 
 
@@ -81,13 +93,10 @@ def _count_parameters(init: str, corpus: PreparedCorpus) -> int:
     """Check that the model fits the data, as far as can be seen without loading; return about how large it is."""
     if init.startswith("new:"):
         size = init.removeprefix("new:")
-        check_choice("model size", size, SIZES)
         width, blocks = SIZES[size]["hidden_dim"], SIZES[size]["n_blocks"]
         return 2 * corpus.vocab_size * width + 13 * blocks * width * width
     path = Path(init)
     if not (path / "config.json").is_file():
-        if path.suffix == ".ckpt" and not path.is_file():
-            raise ArcmaskError(f"there is no file {path}")
         return 0  # a run, a file or a hub id: checked when it is loaded
     settings = read_settings(path / "config.json")
     if settings.get("model_type") == "mdlm":
