@@ -7,13 +7,16 @@ import safetensors.torch
 import torch
 import yaml
 
+from arcmask import progress
 from arcmask.checkpoint import load
+from arcmask.cli import main
 from arcmask.data import open_prepared
 from arcmask.errors import ArcmaskError
 from arcmask.feedback import Confidence
 from arcmask.feedback.calibration import draft_entropies
 from arcmask.run_folder import read_metrics
 from arcmask.training import TrainConfig, train, trainer
+from arcmask.training.metrics import describe_result
 
 
 @pytest.fixture
@@ -106,3 +109,39 @@ def test_a_scale_below_the_mean_weight_is_refused_before_a_model_is_built(auto, 
     with pytest.raises(ArcmaskError, match=r"the scale 0.1 cannot have the mean 0.135"):
         train(replace(auto, scale=0.1), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_the_progress_of_a_run_shows_its_loss_and_the_end_says_what_was_reached_and_what_to_type(
+    config, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(yaml.safe_dump(config.to_dict()))
+    run = str(tmp_path / "my run")
+    main(["train", "sotu-tiny-spherical", "--config", str(settings), "--run", run])
+    printed = capsys.readouterr()
+    assert printed.out == f"{run}/checkpoints/step-0000012\n"
+    lines, records = printed.err.splitlines(), read_metrics(run)
+    training = [line for line in lines if line.startswith("training: ")]
+    assert len(training) == 12
+    assert "validation" not in training[4]
+    fed = [record["weight"] for record in records if "weight" in record]
+    loss, weight = (sum(values) / len(values) for values in ([record["loss"] for record in records], fed))
+    last = records[-1]
+    with_feedback, without = last["validation_nll_feedback"], last["validation_nll_plain"]
+    assert training[-1].partition("; ")[2] == (
+        f"loss {loss:.3f}, validation {with_feedback:.3f} with feedback and {without:.3f} without, "
+        f"weight {weight:.3f}, learning rate 0.001"
+    )
+    assert lines[-2] == (
+        f"trained 12 steps; the validation loss is {with_feedback:.3f} with feedback and {without:.3f} without, "
+        "in nats per token"
+    )
+    assert lines[-1] == f"next: arcmask sample '{run}', or arcmask report '{run}'"
+
+
+def test_a_run_without_validation_says_its_training_loss():
+    records = [{"step": step, "loss": float(step)} for step in range(1, 31)]
+    assert describe_result(records) == (
+        "trained 30 steps; the training loss is 20.500 nats per token, the mean of the last 20 steps"
+    )

@@ -1,24 +1,35 @@
 """`arcmask train`: train a model by a recipe, or resume it."""
 
+import shlex
 from pathlib import Path
 
 from arcmask.data import prepare
 from arcmask.data.packing import describe_job
 from arcmask.errors import ArcmaskError
+from arcmask.progress import announce
+from arcmask.ranks import rank
 from arcmask.recipes import find_recipe
+from arcmask.run_folder import METRICS, interpreting, read_metrics
 from arcmask.settings.prepare import PrepareConfig
 from arcmask.settings.train import TrainCommand
 from arcmask.training import train
 from arcmask.training.checks import check_settings
 from arcmask.training.dry_run import describe_training
+from arcmask.training.metrics import describe_result
 
 
 def run(command: TrainCommand) -> None:
-    """Prepare the recipe's data if it is missing, train, and print the path of the last checkpoint."""
+    """Prepare the recipe's data if it is missing, train, say what was reached, and print the last checkpoint's path."""
     data = _check(command)
     if data is not None:
         prepare(data)
-    print(train(command.train, command.folder))
+    checkpoint = train(command.train, command.folder)
+    if rank() == 0:
+        with interpreting(Path(command.folder) / METRICS, "the metrics of a training run"):
+            announce(describe_result(read_metrics(command.folder)))
+        name = shlex.quote(command.folder)
+        announce(f"next: arcmask sample {name}, or arcmask report {name}")
+    print(checkpoint)
 
 
 def dry_run(command: TrainCommand) -> None:

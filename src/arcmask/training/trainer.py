@@ -32,7 +32,7 @@ from arcmask.ranks import rank
 from arcmask.run_folder import interpreting, locked_run, newest_checkpoint
 from arcmask.settings.train import AUTO, TrainConfig
 from arcmask.training.checks import build_feedback, build_gate, check_before_loading
-from arcmask.training.metrics import Sums, Tracker
+from arcmask.training.metrics import Recent, Sums, Tracker
 from arcmask.training.optimiser import Average, build_optimiser, rate, set_rates
 from arcmask.training.start import build_model, calibrate, describe_start, measure_entropies
 from arcmask.training.state import TENSORS, append_metrics, cut_metrics, open_run, read_state, save_checkpoint
@@ -123,6 +123,7 @@ class Trainer:
         self._resume()
         self.tracker = Tracker(self.config, self.run) if self.rank == 0 else None
         validate_every, save_every = int(self.config.validate_every), int(self.config.save_every)
+        recent = Recent()
         with _stop_signals() as is_stopping, self._progress() as progress:
             while self.step < self.config.steps:
                 record = self._train_step()
@@ -134,7 +135,7 @@ class Trainer:
                 if stop or self._done or self.step % save_every == 0:
                     self._save()
                 if progress is not None:
-                    progress.advance(1)
+                    progress.advance(1, recent.add(record))
                 if stop and not self._done:
                     raise Stopped(f"stopped and saved; run the same command again to resume {self.run}")
         newest = newest_checkpoint(self.run)
