@@ -11,6 +11,22 @@ from arcmask.settings.operators import OPERATOR_CHOICES
 Auto = Literal["auto"]
 AUTO: Auto = "auto"
 COMPUTED = ("centre", "steepness", "learning_rate", "warm_up", "save_every", "validate_every")  # what may be "auto"
+# Which settings may differ when a run is resumed. Every setting stands here once.
+ON_RESUME: dict[str, tuple[str, ...]] = {
+    # They would change the result.
+    "never": (
+        *("data", "init", "operator", "top_k", "karcher_steps", "fixed_weight", "scale", "centre", "steepness"),
+        *("gate_probability", "band", "band_reading", "batch_size", "learning_rate", "confidence_learning_rate"),
+        *("warm_up", "curve", "weight_decay", "beta2", "clip", "ema", "dropout", "freeze_backbone", "precision"),
+        *("seed", "validation_rows"),
+    ),
+    # More steps continue a run whose learning rate is constant after the warm-up.
+    "larger": ("steps",),
+    # The result is equal up to rounding, if there is no dropout. The number of ranks is of this kind too.
+    "without dropout": ("micro_batch", "checkpoint_blocks", "compile_blocks"),
+    # The result is the same.
+    "always": ("save_every", "keep", "validate_every", "tracker"),
+}
 _LEARNING_RATES = {"new": 1e-3, "continued": 1e-4}
 _POSITIVE = ("learning_rate", "confidence_learning_rate", "clip")
 _FRACTIONS = ("ema", "beta2", "dropout")

@@ -12,11 +12,23 @@ from arcmask.feedback.confidence import check_calibration
 from arcmask.files import nearest_folder, writable
 from arcmask.model import SIZES
 from arcmask.ranks import world_size
-from arcmask.run_folder import CONFIG, interpreting, read_settings, read_yaml, refuse_other_settings
-from arcmask.settings.train import AUTO, COMPUTED, TrainConfig
+from arcmask.run_folder import (
+    CONFIG,
+    interpreting,
+    newest_checkpoint,
+    read_settings,
+    read_yaml,
+    refuse_other_settings,
+)
+from arcmask.settings.train import AUTO, COMPUTED, ON_RESUME, TrainConfig
+from arcmask.training.state import COUNTS
 
 # Weights, raw weights, averages and two moments, in float32.
 STATE_BYTES = 5 * 4
+_EXTEND_COSINE = (
+    "every rate of a cosine curve depends on the number of steps, so it cannot be extended; start another run with "
+    "--init {run}"
+)
 
 
 def check_before_loading(config: TrainConfig, run: Path) -> TrainConfig:
@@ -66,13 +78,42 @@ def check_settings(config: TrainConfig, run: Path) -> TrainConfig:
 
 
 def _take_stored(config: TrainConfig, run: Path) -> TrainConfig:
-    """Return the settings with the numbers that the run has stored for what is "auto"; raise if others differ."""
+    """Return the settings with the numbers that the run has stored for what is "auto".
+
+    Raise if settings differ that would change the result; `ON_RESUME` says which.
+    """
     stored = read_settings(run / CONFIG, read_yaml)
     numbers = {name: stored[name] for name in COMPUTED if getattr(config, name) == AUTO and name in stored}
     with interpreting(run / CONFIG, "the settings of a training run"):
         config = replace(config, **numbers)
-    refuse_other_settings(run, stored, config.to_dict())
+        grows = config.steps > stored["steps"]
+    checkpoint = newest_checkpoint(run)
+    has_dropout = checkpoint is not None and _has_dropout(checkpoint)
+    may_differ = {*ON_RESUME["always"], *(() if has_dropout else ON_RESUME["without dropout"])}
+    if grows and config.curve == stored.get("curve") == "constant":
+        may_differ |= set(ON_RESUME["larger"])
+    there, here = ({k: v for k, v in each.items() if k not in may_differ} for each in (stored, config.to_dict()))
+    advice = _EXTEND_COSINE.format(run=run) if grows and config.curve == "cosine" else "give another name"
+    refuse_other_settings(run, there, here, advice)
+    if has_dropout and checkpoint is not None:
+        _refuse_other_ranks(run, checkpoint)
     return config
+
+
+def _has_dropout(checkpoint: Path) -> bool:
+    """Return whether the model of a checkpoint is trained with dropout; only a Diffusion Transformer says that not."""
+    settings = read_settings(checkpoint / "config.json")
+    return settings.get("model_type") != "mdlm" or settings.get("dropout") != 0
+
+
+def _refuse_other_ranks(run: Path, checkpoint: Path) -> None:
+    """Raise if a run with dropout, which depends on the ranks, was trained by another number of them."""
+    ranks = read_settings(checkpoint / COUNTS).get("ranks", world_size())  # earlier versions did not store it
+    if ranks != world_size():
+        raise ArcmaskError(
+            f"{run} was trained by {ranks} ranks, not {world_size()}, and its dropout depends on them; use as many, or "
+            "give another name"
+        )
 
 
 def build_feedback(config: TrainConfig) -> SoftMask:

@@ -272,6 +272,7 @@ class Trainer:
                     tensors |= {f"{key}.{name}": moments[key] for key in ("exp_avg", "exp_avg_sq")}
                     steps[name] = float(moments["step"])
             counts = {"step": self.step, "updates": self.average.updates, "optimiser_steps": steps}
+            counts |= {"ranks": self.world}
             self.average.swap(self.trained)
             try:
                 save_checkpoint(self.run, self.step, self.model, tensors, counts, self.config.keep)
