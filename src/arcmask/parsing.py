@@ -43,7 +43,7 @@ class Parser(ArgumentParser):
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:  # noqa: ARG002
         words = re.sub(r'Parser key "(.+?)":', r"--\1:", " ".join(message.split())).replace("typing.", "")
-        words = re.sub(r"<class '(\w+)'>", r"\1", words)
+        words = re.sub(r"(?:<class |Literal\[)'(\w+)'[>\]]", r"\1", words)
         words = re.sub(r"(?<=required: ).*", lambda names: re.sub(r"\w+\.(\w+)", r"--\1", names[0]), words)
         union = re.match(r"(--\S+:).*?Subtypes: \[(.*?)\].*?[Vv]alue: (\S+)", words)
         if union:

@@ -126,7 +126,9 @@ def write_yaml(path: Path, settings: Mapping[str, Any]) -> None:
     write_whole(path, yaml.safe_dump(dict(settings), sort_keys=False).encode())
 
 
-def refuse_other_settings(path: Path, stored: Mapping[str, Any], current: Mapping[str, Any]) -> None:
+def refuse_other_settings(
+    path: Path, stored: Mapping[str, Any], current: Mapping[str, Any], advice: str = "give another name"
+) -> None:
     """Raise if a folder was written with other settings than the current ones; the message names each difference."""
     differences = [
         f"{key} is {stored.get(key)!r} there and {current.get(key)!r} here"
@@ -134,7 +136,7 @@ def refuse_other_settings(path: Path, stored: Mapping[str, Any], current: Mappin
         if stored.get(key) != current.get(key)
     ]
     if differences:
-        raise ArcmaskError(f"{path} has other settings ({'; '.join(differences)}); give another name")
+        raise ArcmaskError(f"{path} has other settings ({'; '.join(differences)}); {advice}")
 
 
 def newest_checkpoint(run: Path) -> Path | None:

@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-from torch import Tensor
-
 from arcmask.checkpoint import load_for_use
-from arcmask.data import PreparedCorpus, open_prepared
-from arcmask.diagnostics.inspection import check_corpus, find_quality
+from arcmask.checkpoint.fitting import check_corpus
+from arcmask.data import open_prepared
+from arcmask.diagnostics.inspection import find_quality
 from arcmask.errors import ArcmaskError
 from arcmask.feedback import find_operator
 from arcmask.files import writable
@@ -30,12 +29,12 @@ def run(config: TuneConfig) -> None:
     ) as progress:
         tuned = tune(
             denoiser,
-            _spread(train, config.rows),
+            train.rows(train.spread(config.rows)),
             config.operator,
             config.fixed,
             config.goal,
             config.seed,
-            held_out=_spread(held_out, config.held_out_rows),
+            held_out=held_out.rows(held_out.spread(config.held_out_rows)),
             top_k=config.top_k,
             karcher_steps=config.karcher_steps,
             quality=None if is_bound else find_quality(config.evaluator, train),
@@ -48,9 +47,3 @@ def run(config: TuneConfig) -> None:
     print(f"{tuned.feedback.operator}: {tuned.feedback.confidence.extra_repr()}")
     print(tuned.reading)
     print(out)
-
-
-def _spread(corpus: PreparedCorpus, count: int) -> Tensor:
-    """Return `count` rows (N, L), spread evenly over a corpus."""
-    count = min(count, len(corpus))
-    return corpus.rows([i * len(corpus) // count for i in range(count)])

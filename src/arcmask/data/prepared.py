@@ -229,8 +229,10 @@ class PreparedCorpus:
             check_hash(self.folder / TOKENIZER / name, digest, _ADVICE)
         return open_tokenizer(self.folder / TOKENIZER)
 
-    def check_fits(self, *, vocab_size: int, mask_id: int, max_length: int | None) -> None:
-        """Raise unless a model with these numbers can read the rows."""
+    def check_fits(
+        self, *, vocab_size: int, mask_id: int, max_length: int | None, tokenizer: Tokenizer | None = None
+    ) -> None:
+        """Raise unless a model with these numbers, and with this tokenizer if it has one, can read the rows."""
         name, where = self.index.tokenizer, f"the corpus in {str(self.folder)!r}"
         if self.vocab_size > vocab_size:
             raise ArcmaskError(f"{where} has {self.vocab_size} token ids ({name}), but the model knows {vocab_size}")
@@ -238,6 +240,11 @@ class PreparedCorpus:
             raise ArcmaskError(f"{where} has the mask id {self.mask_id} ({name}), but the model's is {mask_id}")
         if max_length is not None and self.length > max_length:
             raise ArcmaskError(f"{where} has rows of {self.length} tokens, but the model takes {max_length} at most")
+        if tokenizer is not None and tokenizer.inner.get_vocab() != self.tokenizer().inner.get_vocab():
+            raise ArcmaskError(
+                f"{where} was made with another tokenizer ({name}) than the model's ({tokenizer.name}): their ids "
+                "stand for different tokens"
+            )
 
     def _map(self, name: str, rows: int) -> NDArray[np.unsignedinteger]:
         path = self.folder / name

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from arcmask import figures
 from arcmask.checkpoint import load_for_use
+from arcmask.checkpoint.fitting import check_corpus
 from arcmask.data import Batches, PreparedCorpus, open_prepared, read_index
 from arcmask.data.prepared import INDEX
 from arcmask.diagnostics.cost import blend_costs
@@ -230,18 +231,6 @@ def _open(config: InspectConfig) -> Model:
     if denoiser.table.dtype in (torch.bfloat16, torch.float16):
         denoiser.float()
     return denoiser
-
-
-def check_corpus(corpus: PreparedCorpus, denoiser: Model) -> None:
-    """Raise if a corpus does not fit a model: its ids, its mask, its length or its tokenizer."""
-    vocabulary = denoiser.table.shape[0]
-    corpus.check_fits(vocab_size=vocabulary, mask_id=denoiser.mask_id, max_length=denoiser.max_length)
-    tokenizer = denoiser.tokenizer
-    if tokenizer is not None and tokenizer.inner.get_vocab() != corpus.tokenizer().inner.get_vocab():
-        raise ArcmaskError(
-            f"the corpus in {str(corpus.folder)!r} was made with another tokenizer ({corpus.index.tokenizer}) than "
-            f"the model's ({tokenizer.name}): their ids stand for different tokens"
-        )
 
 
 def _rows(config: InspectConfig, corpus: PreparedCorpus, denoiser: Model, tokens: int) -> Tensor:

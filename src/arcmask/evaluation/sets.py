@@ -15,6 +15,7 @@ from typing import Any
 from torch import Tensor
 
 import arcmask.evaluation.scores as scoring
+from arcmask.checkpoint.fitting import check_corpus
 from arcmask.data import Tokenizer, open_prepared, open_tokenizer
 from arcmask.data.prepared import INDEX
 from arcmask.downloads import cache_folder
@@ -40,13 +41,7 @@ def evaluate(config: EvaluateConfig, load: Callable[[str], Denoiser]) -> dict[st
     The keys are `sets` (the record of each set, as `evaluate_set` returns it), `over_sets` and `likelihood`.
     """
     share = Share.of_this_process()
-    out = writable(Path(config.out))
-    if not out.absolute().parent.is_dir():
-        raise ArcmaskError(f"cannot write to {out}: its folder does not exist")
-    if config.data is not None and not (Path(config.data) / INDEX).is_file():
-        raise ArcmaskError(f"{config.data!r} is not a prepared corpus: it has no {INDEX}")
-    if config.operator is not None:
-        find_operator(config.operator)
+    _check(config)
     sets = _evaluate_sets(config, share) if config.samples else {}
     if share.rank != 0:
         return None
@@ -57,15 +52,28 @@ def evaluate(config: EvaluateConfig, load: Callable[[str], Denoiser]) -> dict[st
     return result
 
 
-def describe_evaluation(config: EvaluateConfig) -> str:
-    """Describe in one sentence what would be scored; reads the samples and opens no model."""
+def _check(config: EvaluateConfig) -> None:
+    """Raise for settings that cannot be carried out, before a model is loaded."""
+    out = writable(Path(config.out))
+    if not out.absolute().parent.is_dir():
+        raise ArcmaskError(f"cannot write to {out}: its folder does not exist")
+    if config.data is not None and not (Path(config.data) / INDEX).is_file():
+        raise ArcmaskError(f"{config.data!r} is not a prepared corpus: it has no {INDEX}")
+    if config.operator is not None:
+        find_operator(config.operator)
+
+
+def describe_evaluation(config: EvaluateConfig, load: Callable[[str], Denoiser]) -> str:
+    """Describe in one sentence what would be scored, after the same checks; reads the samples, opens no evaluator."""
+    _check(config)
     parts = []
     if config.samples:
         sets = [read_samples(source, skip_bad_lines=config.bad_lines == "skip") for source in config.samples]
         texts = {text for one in sets for text in one.texts}
         model = "no evaluator" if config.evaluator == "none" else f"the evaluator {config.evaluator}"
         parts.append(f"score {len(texts)} different texts out of {len(sets)} sets with {model}")
-    if config.checkpoint is not None:
+    if config.checkpoint is not None and config.data is not None:
+        check_corpus(open_prepared(config.data, "validation"), load(config.checkpoint))
         rows = config.rows or "all"
         parts.append(f"compute the likelihood of {rows} rows of {config.data} under {config.checkpoint}")
     return f"would {' and '.join(parts)}, and write {config.out}"
@@ -156,7 +164,7 @@ def likelihood(
     if rows is not None and rows < 1:
         raise ArcmaskError(f"rows is {rows}, but must be 1 or more")
     corpus = open_prepared(data, split)
-    corpus.check_fits(vocab_size=denoiser.table.shape[0], mask_id=denoiser.mask_id, max_length=denoiser.max_length)
+    check_corpus(corpus, denoiser)
     numbers = corpus.spread(rows, seed)
     count = len(numbers)
     feedback = getattr(denoiser, "feedback", None)

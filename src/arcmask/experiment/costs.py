@@ -51,10 +51,11 @@ class Costs:
 
     def training(self, config: TrainConfig) -> float:
         """Return the seconds of one training run."""
+        config = config.computed(has_held_out=True)
         is_plain, length = config.operator == "none", self.plan.generation.length
         share = 0.0 if is_plain else config.gate_probability
         step = config.batch_size * length * (self.plain * (1 - share) + self.with_feedback * share)
-        validations = config.steps // config.validate_every if config.validate_every else 0
+        validations = config.steps // int(config.validate_every) if config.validate_every else 0
         passes = 1 if is_plain else 3
         return config.steps * step + validations * config.validation_rows * length * self.forward * passes
 

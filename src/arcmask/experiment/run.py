@@ -18,8 +18,9 @@ import torch
 
 import arcmask
 from arcmask.checkpoint import load, load_for_use
+from arcmask.checkpoint.fitting import check_corpus
 from arcmask.data import open_prepared, prepare
-from arcmask.diagnostics.inspection import check_corpus, inspect
+from arcmask.diagnostics.inspection import inspect
 from arcmask.errors import ArcmaskError
 from arcmask.evaluation import Reference, evaluate_set, likelihood, open_evaluator, read_samples
 from arcmask.evaluation.scores import LEAST, has_mauve

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from arcmask.settings.prepare import PrepareConfig
 from arcmask.settings.train import TrainConfig
 
+PAPER_CENTRE, PAPER_STEEPNESS = -4.0, 10 / 1.5
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -25,6 +27,8 @@ def sotu_tiny_base() -> Recipe:
         data=sotu_data().out,
         init="new:tiny",
         operator="none",
+        centre=PAPER_CENTRE,
+        steepness=PAPER_STEEPNESS,
         steps=8_000,
         batch_size=32,
         micro_batch=32,
@@ -75,6 +79,8 @@ def owt_continue(operator: str) -> Recipe:
         data=prepare.out,
         init="kuleshov-group/mdlm-owt",
         operator=operator,
+        centre=PAPER_CENTRE,
+        steepness=PAPER_STEEPNESS,
         steps=7_000,
         batch_size=512,
         micro_batch=16,
