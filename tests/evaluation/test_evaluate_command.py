@@ -165,7 +165,13 @@ def test_a_checkpoints_likelihood_is_found_by_the_same_command(data, tmp_path, c
     found = evaluate(checkpoint=str(tmp_path / "model"), data=data, rows=10, out=out)["likelihood"]
     assert (found["plain"]["rows"], found["two_pass"]["rows"]) == (10, 10)
     assert found["checkpoint"] == str(tmp_path / "model")
-    assert "two_pass" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert printed.count("±") == 3
+    assert "\n± is a 95 % confidence interval (Student's t over rows)\n" in printed
+    for kind in ("plain", "two_pass"):
+        half = 2.262157 * found[kind]["standard_error"]  # from a table of Student's t with 9 degrees of freedom
+        assert f"{kind}  " in printed
+        assert f"{found[kind]['nats']:.4f} ± {half:.4g} " in printed
 
 
 def process(*arguments: str, launch: tuple[str, ...] = ("-m", "arcmask")) -> subprocess.CompletedProcess[str]:
