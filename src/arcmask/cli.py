@@ -3,6 +3,7 @@
 import io
 import os
 import re
+import signal
 import sys
 import warnings
 from collections.abc import Sequence
@@ -77,6 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  (until the process ends)
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    with suppress(ValueError):  # not the main thread
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # unfinished files are removed on the way out
     try:
         try:
             _parse_and_run(sys.argv[1:] if arguments is None else list(arguments))

@@ -7,14 +7,19 @@ from rich.console import Console
 from rich.table import Table
 
 from arcmask.checkpoint import load_for_use
-from arcmask.evaluation.sets import describe_evaluation, evaluate
+from arcmask.evaluation.sets import check_evaluation, describe_evaluation, evaluate
 from arcmask.evaluation.statistics import half_width
 from arcmask.files import json_bytes, write_whole
+from arcmask.progress import announce
+from arcmask.ranks import rank
 from arcmask.settings.evaluate import EvaluateConfig
 
 
 def run(config: EvaluateConfig) -> None:
     """Score what the settings name, print tables and write the file."""
+    notice = check_evaluation(config)
+    if notice and rank() == 0:
+        announce(notice)
     result = evaluate(config, load_for_use)
     if result is None:
         return
