@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from arcmask.errors import ArcmaskError
+from arcmask.errors import ArcmaskError, did_you_mean
 from arcmask.files import hash_file, sha256
 
 # A text file that is the whole corpus, or that is longer than _LONG_FILE bytes, is cut into pieces of about _PIECE
@@ -64,7 +64,7 @@ def open_corpus(spec: str, *, text_key: str = "text", streaming: bool = False) -
         return _KINDS.get(path.suffix, TextFiles)(path.parent, [path], path.name, text_key)
     if path.is_dir():
         return _open_folder(path, text_key)
-    raise ArcmaskError(f"there is no corpus {spec!r}; choose one of: {_CHOICES}")
+    raise ArcmaskError(f"there is no corpus {spec!r};{did_you_mean(spec, ['sotu'])} choose one of: {_CHOICES}")
 
 
 def _open_folder(folder: Path, key: str) -> Corpus:

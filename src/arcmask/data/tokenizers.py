@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from arcmask.downloads import cached_folder, download_files, open_pretrained
-from arcmask.errors import ArcmaskError
+from arcmask.errors import ArcmaskError, did_you_mean
 from arcmask.files import check_hash, hash_file, sha256, written_whole
 
 END, MASK = "<|endoftext|>", "[MASK]"
@@ -118,7 +118,7 @@ def open_tokenizer(spec: str | Path) -> Tokenizer:
         return _from_transformers(spec.removeprefix("hub:"), spec)
     if Path(spec).is_dir():
         return _from_transformers(spec, f"folder:{Path(spec).resolve().name}")
-    raise ArcmaskError(f"unknown tokenizer {spec!r}; choose one of: {_CHOICES}")
+    raise ArcmaskError(f"unknown tokenizer {spec!r};{did_you_mean(spec, ['gpt2', 'text8'])} choose one of: {_CHOICES}")
 
 
 def tokenizer_identity(spec: str) -> str:

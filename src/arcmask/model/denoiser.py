@@ -144,8 +144,28 @@ def without_bars() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
+_device: torch.device | None = None  # that the user chose
+
+
+@contextmanager
+def on_device(name: str) -> Iterator[None]:
+    """Let `best_device` return a device: cpu, cuda (the GPU of this process), or cuda:N."""
+    global _device
+    device = torch.device("cuda", local_rank()) if name == "cuda" else torch.device(name)
+    if device.type == "cuda" and device.index >= torch.cuda.device_count():
+        count = torch.cuda.device_count() or "no"
+        raise ArcmaskError(f"the device is {name}, but torch finds {count} GPU{'' if count == 1 else 's'}")
+    before, _device = _device, device
+    try:
+        yield
+    finally:
+        _device = before
+
+
 def best_device() -> torch.device:
-    """Return the GPU of this process (under torchrun, of its local rank), or the CPU if there is none."""
+    """Return the GPU of this process (under torchrun, of its local rank), or the CPU; `on_device` overrides it."""
+    if _device is not None:
+        return _device
     if not torch.cuda.is_available():
         return torch.device("cpu")
     return torch.device("cuda", local_rank())

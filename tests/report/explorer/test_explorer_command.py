@@ -72,7 +72,7 @@ def test_another_page_is_refused_unless_it_may_be_overwritten(checkpoint, tmp_pa
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--feedback", "spherical", "spheric"], "unknown operator 'spheric'; choose one of: linear, none, renorm"),
+        (["--feedback", "spherical", "spheric"], "unknown operator 'spheric'; did you mean 'spherical'? choose one of"),
         (["--prompt", "a" * 65], "the prompt has 65 tokens, but a sample has 64 positions\n"),
         (["--out", "/dev/null"], "cannot write to /dev/null: it is not a regular file\n"),
         (["--steps", "0"], "steps is 0, but must lie between 1 and 1,048,576\n"),
