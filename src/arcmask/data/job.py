@@ -125,6 +125,12 @@ def _total(corpus: Corpus, holdout: Holdout, config: PrepareConfig) -> int | Non
             )
         if total <= holdout.number:
             raise ArcmaskError(f"the holdout last:{holdout.number} leaves nothing to train on out of {total} documents")
+    if holdout.kind == "every" and total is not None and 0 < total < holdout.number:
+        fewer = f"--holdout every:{total} or " if total > 1 else ""
+        raise ArcmaskError(
+            f"{config.corpus} has {total} document{'s' if total > 1 else ''}, so the holdout every:{holdout.number} "
+            f"holds out none; give {fewer}--holdout none"
+        )
     return total
 
 

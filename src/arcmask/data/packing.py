@@ -304,6 +304,23 @@ def _save_record(job: Job, next_document: int, writers: dict[str, SplitWriter]) 
     write_whole(job.partial / PROGRESS, json.dumps(record | {"hash": record_hash(record)}).encode())
 
 
+def _advice(job: Job, name: str, splits: dict[str, Split]) -> str:
+    """Return which option to change, and to what, if a split has too few tokens for one row."""
+    length, number, tokens = job.config.length, job.holdout.number, splits[name].dropped_tokens
+    total = sum(split.tokens + split.dropped_tokens for split in splits.values())
+    documents = sum(split.documents for split in splits.values())
+    advice = []
+    if name == "validation" and job.holdout.kind == "every":
+        fewer = min(2 * total // (3 * length), documents)  # half a row more than one, since documents differ
+        advice += [f"--holdout every:{fewer}"] if 2 <= fewer < number else []
+    if name == "validation" and job.holdout.kind == "last":
+        more = -(-3 * length * number // (2 * max(1, tokens)))
+        advice += [f"--holdout last:{more}"] if more <= documents // 2 else []
+    shorter = 1 << max(0, tokens.bit_length() - 1)
+    advice += [f"--length {shorter}"] if shorter >= 8 else []
+    return f"give {' or '.join(advice) or 'more text'}"
+
+
 def _write_index(job: Job, tokenizer: Tokenizer, writers: dict[str, SplitWriter]) -> None:
     """Write the last file. Its presence says that all others are complete."""
     splits = {name: writer.finish() for name, writer in writers.items()}
@@ -311,7 +328,7 @@ def _write_index(job: Job, tokenizer: Tokenizer, writers: dict[str, SplitWriter]
         if split.rows == 0 and (name == "train" or job.holdout.kind != "none"):
             raise ArcmaskError(
                 f"the {name} documents of {job.config.corpus!r} (holdout {job.settings['holdout']}) have only "
-                f"{split.dropped_tokens} tokens, too few for a row of {job.config.length}; change holdout or length"
+                f"{split.dropped_tokens} tokens, too few for a row of {job.config.length}; {_advice(job, name, splits)}"
             )
     frequencies = io.BytesIO()
     np.save(frequencies, writers["train"].frequencies)
