@@ -95,6 +95,16 @@ class Model(nn.Module, Denoiser):
     mask_id: int = -1
     max_length: int | None = None
 
+    @property
+    def enclosing(self) -> tuple[int, int] | None:
+        """The ids of [CLS] and [SEP] if the tokenizer has them. They are around every row, and never masked."""
+        return getattr(self.tokenizer, "enclosing", None)
+
+    @property
+    def special_ids(self) -> tuple[int, ...]:
+        """The ids that are never sampled, such as [PAD] and [UNK], if the tokenizer has [CLS] and [SEP]."""
+        return getattr(self.tokenizer, "special_ids", ())
+
     def save(self, folder: str | os.PathLike[str], **options: Any) -> None:
         """Write the model, its feedback and its tokenizer. No file is ever half-written.
 
@@ -130,6 +140,14 @@ class Model(nn.Module, Denoiser):
         if self.feedback is not None:
             self.feedback.to(self.table.device)
         return self
+
+
+def maskable(denoiser: Denoiser, rows: Tensor, masked: Tensor) -> Tensor:
+    """Return the masked positions (B, L) of rows (B, L) without those that hold [CLS] or [SEP]."""
+    enclosing = getattr(denoiser, "enclosing", None)
+    if enclosing is None:
+        return masked
+    return masked & ~torch.isin(rows, rows.new_tensor(enclosing))
 
 
 @contextmanager
