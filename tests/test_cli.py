@@ -13,8 +13,9 @@ from models import small_mdlm
 
 from arcmask import ranks
 from arcmask.checkpoint import load, save
-from arcmask.cli import main
+from arcmask.cli import build_parser, main
 from arcmask.errors import ArcmaskError
+from arcmask.model import best_device
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -78,11 +79,22 @@ def test_bad_input_is_one_sentence(tmp_path):
         (["convert", str(tmp_path / "no.ckpt"), "out"], f"arcmask: there is no file {tmp_path / 'no.ckpt'}\n"),
         (
             ["convert", "a", "b", "--weights", "x"],
-            "arcmask: --weights: Expected a Literal['ema', 'raw']. Got value: x\n",
+            "arcmask: unknown --weights 'x'; choose one of: ema, raw\n",
         ),
+        (
+            ["convert", "a", "b", "--dtype", "float3"],
+            "arcmask: unknown --dtype 'float3'; did you mean 'float32'? choose one of: bfloat16, float32\n",
+        ),
+        (["convert", "a", "b", "--wieghts", "x"], "unrecognized arguments: --wieghts x; did you mean '--weights'?\n"),
+        (["converts"], "unknown command 'converts'; did you mean 'convert'? choose one of: convert, evaluate, explore"),
+        (["train", "sotu-tiny-none", "--band", "0.3"], "argument --band: expected 2 arguments\n"),
+        (["reproduce", "quickstart", "--seeds", "1", "x"], "--seeds: Expected a int. Got value: x\n"),
+        (["sample", "sotu-tiny", "--device", "gpu"], "unknown device 'gpu'; did you mean 'cpu'?"),
     ):
         result = run(*arguments)
-        assert (result.returncode, result.stderr, result.stdout) == (2, sentence, "")
+        assert (result.returncode, result.stdout) == (2, "")
+        assert result.stderr.removeprefix("arcmask: ").startswith(sentence.removeprefix("arcmask: ")), result.stderr
+        assert result.stderr.count("\n") == 1
 
 
 def test_settings_come_from_a_file_and_options_go_over_it(tmp_path):
@@ -92,6 +104,75 @@ def test_settings_come_from_a_file_and_options_go_over_it(tmp_path):
     assert "source: here" in from_file.stdout
     over = run("convert", "--config", str(tmp_path / "settings.yaml"), "--weights", "ema", "--print-config")
     assert "weights: ema" in over.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "settings"),
+    [
+        ("reproduce quickstart --seeds 1 2 3 --arms none", {"seeds": [1, 2, 3], "arms": ["none"]}),
+        ("reproduce quickstart --seeds 1,2,3 --samples 4", {"seeds": [1, 2, 3], "samples": 4}),
+        (
+            "reproduce quickstart --seeds=[1,2] --arms=none,linear-0.3",
+            {"seeds": [1, 2], "arms": ["none", "linear-0.3"]},
+        ),
+        ("train sotu-tiny-none --band 0.1 0.9 --steps 3", {"band": [0.1, 0.9], "steps": 3}),
+        ("train sotu-tiny-none --band=[0.1,0.9]", {"band": [0.1, 0.9]}),
+        ("train sotu-tiny-none", {"band": [0.2, 0.8]}),
+        ("explore x --feedback a,b.py:f linear", {"feedback": ["a,b.py:f", "linear"]}),
+        ("explore x --feedback=-a", {"feedback": ["-a"]}),
+        ("evaluate a,b c --kmeans-seeds 1 2 --bad-lines=skip", {"samples": ["a,b", "c"], "kmeans_seeds": [1, 2]}),
+        ("prepare a b --text-key t-k --dry_run", {"text_key": "t-k", "dry_run": True}),
+        ("sample x --prompt=--text-key --batch_size 3", {"prompt": "--text-key", "batch_size": 3}),
+        ("sample x --device cuda:1", {"device": "cuda:1"}),
+    ],
+)
+def test_lists_and_names_have_one_syntax(words, settings):
+    recipe = "sotu-tiny-none" if words.startswith("train") else None
+    namespace = build_parser(recipe).parse_args(words.split())
+    values = vars(namespace[namespace.subcommand])
+    assert {name: values[name] for name in settings} == settings
+
+
+def test_a_list_comes_from_a_file_too(tmp_path):
+    (tmp_path / "settings.yaml").write_text("band: [0.3, 0.4]\nsteps: 7\n")
+    namespace = build_parser("sotu-tiny-none").parse_args(
+        ["train", "sotu-tiny-none", "--config", str(tmp_path / "settings.yaml")]
+    )
+    assert namespace.train.band == [0.3, 0.4]
+    assert namespace.train.steps == 7
+
+
+def test_models_are_loaded_onto_the_device_that_is_chosen(monkeypatch, capsys):
+    devices = []
+    monkeypatch.setattr("arcmask.commands.sample.run", lambda _: devices.append(str(best_device())))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    for options in ([], ["--device", "cpu"], ["--device", "cuda"], ["--device", "cuda:0"], []):
+        main(["sample", "x", *options])
+    assert devices == ["cuda:1", "cpu", "cuda:1", "cuda:0", "cuda:1"]
+    with pytest.raises(SystemExit, match="2"):
+        main(["sample", "x", "--device", "cuda:2"])
+    assert capsys.readouterr().err == "arcmask: the device is cuda:2, but torch finds 2 GPUs\n"
+
+
+def test_completion_knows_every_command_and_option():
+    pytest.importorskip("shtab")
+    script = run("--print-completion", "bash").stdout
+    code = "COMP_WORDS=(arcmask {}); COMP_CWORD={}; _shtab_arcmask 2> /dev/null; echo ${{COMPREPLY[@]}}"
+    for words, index, completion in (("sam", 1, "sample"), ("sample --temp", 2, "--temperature")):
+        result = subprocess.run(
+            ["bash", "-c", f"{script}\n{code.format(words, index)}"], capture_output=True, text=True, check=True
+        )
+        assert result.stdout == f"{completion}\n"
+
+
+def test_completion_without_shtab_names_the_extra(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    with pytest.raises(SystemExit, match="2"):
+        main(["--print-completion", "bash"])
+    assert "pip install 'arcmask[completion]'" in capsys.readouterr().err
 
 
 def test_convert_prints_what_it_wrote(tmp_path):

@@ -16,7 +16,7 @@ from arcmask.commands.evaluate import run as evaluate
 from arcmask.errors import ArcmaskError
 from arcmask.evaluation import EvaluateConfig
 from arcmask.experiment import Changes, reproduce
-from arcmask.files import removed_if_empty, sampled_hash, write_whole, written_whole
+from arcmask.files import removed_if_empty, sampled_hash, writable, write_whole, written_whole
 from arcmask.recipes import find_experiment
 from arcmask.run_folder import read_metrics
 from arcmask.training import train
@@ -162,10 +162,10 @@ def test_training_on_a_full_disk_is_a_sentence_and_resumes(config, tmp_path):
 
 def test_evaluate_keeps_the_old_scores_if_the_new_ones_cannot_be_written(tmp_path):
     (tmp_path / "samples.txt").write_text("a few words\nand a few more\n")
-    settings = {"samples": (str(tmp_path / "samples.txt"),), "evaluator": "none", "out": str(tmp_path / "scores.json")}
+    settings = {"evaluator": "none", "tokenizer": "text8", "out": str(tmp_path / "scores.json")}
     (tmp_path / "scores.json").write_text("old")
     with largest_file(500), pytest.raises(ArcmaskError, match=r"scores\.json could not be written: File too large"):
-        evaluate(EvaluateConfig(**settings))
+        evaluate(EvaluateConfig(samples=(str(tmp_path / "samples.txt"),), **settings, overwrite=True))
     assert (tmp_path / "scores.json").read_text() == "old"
     assert len(list(tmp_path.iterdir())) == 2
 
@@ -174,6 +174,44 @@ def test_evaluate_checks_that_it_can_write_before_it_opens_anything(disk):
     remount(disk, "ro")
     with pytest.raises(ArcmaskError, match=r"cannot write to .*scores\.json: .*disk does not allow it"):
         evaluate(EvaluateConfig(samples=("no such file",), out=str(disk / "scores.json")))
+
+
+def test_a_file_is_refused_if_its_folder_or_its_name_does_not_allow_it(tmp_path, monkeypatch):
+    (tmp_path / "scores.json").write_text("old")
+    assert writable(tmp_path / "scores.json") == tmp_path / "scores.json"
+    with pytest.raises(ArcmaskError, match="its name is too long"):
+        writable(tmp_path / ("a" * 250))
+    # Root may write everywhere, so the system's answer is replaced: the file allows it, its folder does not.
+    monkeypatch.setattr(os, "access", lambda path, _: Path(path) != tmp_path)
+    with pytest.raises(ArcmaskError, match=r"cannot write to .*scores\.json: .* does not allow it"):
+        writable(tmp_path / "scores.json")
+
+
+TERMINATED = """
+import sys, time
+from pathlib import Path
+from arcmask import cli
+from arcmask.files import file_written_whole
+
+def wait(words):
+    with file_written_whole(Path(sys.argv[1])) as beside:
+        beside.write_text("half")
+        print("writing", flush=True)
+        time.sleep(60)
+
+cli._parse_and_run = wait
+cli.main([])
+"""
+
+
+def test_a_terminated_command_leaves_no_unfinished_file(tmp_path):
+    command = [sys.executable, "-c", TERMINATED, str(tmp_path / "scores.json")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "writing\n"
+        assert [path.name for path in tmp_path.iterdir()] == ["scores.json.tmp"]
+        process.terminate()
+        assert process.wait(timeout=60) == 143
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_experiment_on_a_full_disk_is_a_sentence_and_resumes(base, corpus, disk):

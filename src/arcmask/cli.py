@@ -3,11 +3,12 @@
 import io
 import os
 import re
+import signal
 import sys
 import warnings
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import MISSING, asdict
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import MISSING
 from importlib import import_module
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import yaml
 from jsonargparse import Namespace
 
 import arcmask
-from arcmask.errors import ArcmaskError, Stopped
+from arcmask.errors import ArcmaskError, Stopped, check_choice, unknown_name
 from arcmask.parsing import LONG_TEXT, Command, Parser, add_settings, build_settings, report, settings_of
 from arcmask.recipes import EXPERIMENTS, RECIPES, find_recipe
 from arcmask.run_folder import plain_yaml
@@ -38,11 +39,21 @@ COMMANDS = {
         "tokenise a corpus into rows that training reads", PrepareConfig, ("corpus", "out"), has_dry_run=True
     ),
     "train": Command("train a model by a recipe, or resume it", TrainCommand, ("recipe",), has_dry_run=True),
-    "tune": Command("fit feedback to a model as it is, without training it", TuneConfig, ("checkpoint",)),
-    "sample": Command("write text with a checkpoint", SampleConfig, ("checkpoint",)),
-    "evaluate": Command("score samples, and a checkpoint's likelihood", EvaluateConfig, ("samples",), has_dry_run=True),
-    "inspect": Command("measure the geometry of a checkpoint", InspectConfig, ("checkpoint",)),
-    "explore": Command("write a page that shows how a sample forms, step by step", ExploreConfig, ("checkpoint",)),
+    "tune": Command(
+        "fit feedback to a model as it is, without training it", TuneConfig, ("checkpoint",), has_device=True
+    ),
+    "sample": Command("write text with a checkpoint", SampleConfig, ("checkpoint",), has_device=True),
+    "evaluate": Command(
+        "score samples, and a checkpoint's likelihood",
+        EvaluateConfig,
+        ("samples",),
+        has_dry_run=True,
+        has_device=True,
+    ),
+    "inspect": Command("measure the geometry of a checkpoint", InspectConfig, ("checkpoint",), has_device=True),
+    "explore": Command(
+        "write a page that shows how a sample forms, step by step", ExploreConfig, ("checkpoint",), has_device=True
+    ),
     "report": Command("show the results of runs as one page with tables and figures", ReportConfig, ("runs",)),
     "convert": Command("write a checkpoint in another form", ConvertConfig, ("source", "target")),
 }
@@ -55,16 +66,20 @@ def build_parser(recipe: str | None = None) -> Parser:
         description="Predictive feedback for masked diffusion language models, along the sphere of their embeddings.",
         version=arcmask.__version__,
     )
+    parser.add_argument("--print-completion", metavar="SHELL", help="print a completion script: bash, zsh or tcsh")
     subcommands = parser.add_subcommands(required=False)
     for name, command in COMMANDS.items():
         subparser = Parser(description=command.summary, print_config="--print-%s")
         subparser.add_argument("--config", action="config", help="a YAML file with settings; options override it")
         add_settings(subparser, command)
         if name == "train" and recipe is not None:
-            subparser.set_defaults(asdict(find_recipe(recipe).train))
+            subparser.set_defaults(find_recipe(recipe).train.to_dict())
+        if command.has_device:
+            subparser.add_argument("--device", help="cpu, cuda or cuda:N. Default: a GPU if there is one")
         if command.has_dry_run:
             subparser.add_argument("--dry-run", action="store_true", help="print what would be done, and do nothing")
         subcommands.add_subcommand(name, subparser, help=command.summary)
+        parser.commands[name] = subparser
     return parser
 
 
@@ -77,6 +92,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  (until the process ends)
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    with suppress(ValueError):  # not the main thread
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # unfinished files are removed on the way out
     try:
         try:
             _parse_and_run(sys.argv[1:] if arguments is None else list(arguments))
@@ -107,10 +124,25 @@ def _parse_and_run(words: list[str]) -> None:
     recipe = words[1] if words[:1] == ["train"] and len(words) > 1 and not words[1].startswith("-") else None
     parser = build_parser(recipe)
     namespace = parser.parse_args(words)
-    if namespace.subcommand is None:
+    if namespace.print_completion is not None:
+        _print_completion(parser, namespace.print_completion)
+    elif namespace.subcommand is None:
         parser.print_help()
     else:
         _run(namespace.subcommand, namespace[namespace.subcommand])
+
+
+def _print_completion(parser: Parser, shell: str) -> None:
+    """Print a script that completes commands and options in a shell."""
+    try:
+        import shtab
+    except ImportError as error:
+        raise ArcmaskError("completion needs shtab; pip install 'arcmask[completion]' brings it") from error
+    check_choice("shell", shell, shtab.SUPPORTED_SHELLS)
+    for command in parser.commands.values():
+        for action in command._actions:
+            action.complete = shtab.FILE  # type: ignore[attr-defined]
+    print(shtab.complete(parser, shell))
 
 
 def _check_text(kind: str, values: Sequence[object]) -> None:
@@ -157,8 +189,18 @@ def _run(name: str, namespace: Namespace) -> None:
     if missing:
         raise ArcmaskError(f"arcmask {name} needs {' and '.join(missing)}; arcmask {name} --help says more")
     config = build_settings(command.settings, values)
-    module = import_module(f"arcmask.commands.{name}")
-    if command.has_dry_run and namespace.dry_run:
-        module.dry_run(config)
-    else:
-        module.run(config)
+    with _on_device(namespace.device) if command.has_device else nullcontext():
+        module = import_module(f"arcmask.commands.{name}")
+        if command.has_dry_run and namespace.dry_run:
+            module.dry_run(config)
+        else:
+            module.run(config)
+
+
+def _on_device(name: str | None) -> AbstractContextManager[None]:
+    """Return the context in which models are loaded onto a device; by default onto a GPU if there is one."""
+    if name is None:
+        return nullcontext()
+    if not re.fullmatch(r"cpu|cuda(:\d{1,3})?", name):
+        raise unknown_name("device", name, ("cpu", "cuda", "cuda:N"))
+    return import_module("arcmask.model.denoiser").on_device(name)

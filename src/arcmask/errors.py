@@ -34,8 +34,28 @@ def printable(text: str) -> str:
 
 
 def unknown_name(kind: str, name: object, choices: Iterable[str]) -> ArcmaskError:
-    """Return the error for a name that is not in a registry; it lists the names that are."""
-    return ArcmaskError(f"unknown {kind} {name!r}; choose one of: {', '.join(sorted(choices))}")
+    """Return the error for a name that is not in a registry; it lists the names that are, and the nearest one first.
+
+    >>> from arcmask.errors import unknown_name
+    >>> print(unknown_name("operator", "liner", ["none", "linear"]))
+    unknown operator 'liner'; did you mean 'linear'? choose one of: linear, none
+    """
+    choices = sorted(choices)
+    question = did_you_mean(str(name), choices)
+    return ArcmaskError(f"unknown {kind} {name!r};{question} choose one of: {', '.join(choices)}")
+
+
+def did_you_mean(name: str, choices: Iterable[str]) -> str:
+    """Return the question " did you mean X?" for the choice that is most like a name; nothing if none is like it.
+
+    >>> from arcmask.errors import did_you_mean
+    >>> did_you_mean("--stepz", ["--steps", "--seed"])
+    " did you mean '--steps'?"
+    """
+    from difflib import get_close_matches
+
+    nearest = get_close_matches(name, list(choices), n=1)
+    return f" did you mean {nearest[0]!r}?" if nearest else ""
 
 
 def check_choice(kind: str, name: object, choices: Iterable[str]) -> None:

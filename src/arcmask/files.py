@@ -20,6 +20,7 @@ SCRATCH = ".writing-"  # the beginning of the folders in which `written_whole` w
 LAST = ("config.json", "inspect.json")  # these say that a folder is complete, so they are moved into place last
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _PAGE, _PAGES = 4096, 16
+_ADDED = 16  # bytes that are added to a name, at most, while its file or folder is written or locked
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -50,8 +51,13 @@ def writable(path: Path, *, is_folder: bool = False) -> Path:
     nearest = nearest_folder(path)
     if (is_folder or nearest != path) and not nearest.is_dir():
         raise ArcmaskError(f"cannot write to {path}: {nearest} is not a folder")
-    if not os.access(nearest, os.W_OK):
-        raise ArcmaskError(f"cannot write to {path}: {nearest} does not allow it")
+    # A file is written beside its place and renamed, so its folder must allow it too.
+    folder = nearest if nearest.is_dir() else nearest.absolute().parent
+    for place, mode in ((nearest, os.W_OK), (folder, os.W_OK | os.X_OK)):
+        if not os.access(place, mode):
+            raise ArcmaskError(f"cannot write to {path}: {place} does not allow it")
+    if len(os.fsencode(path.name)) + _ADDED > os.pathconf(folder, "PC_NAME_MAX"):
+        raise ArcmaskError(f"cannot write to {path}: its name is too long")
     return path
 
 

@@ -21,6 +21,7 @@ from arcmask import schedule
 from arcmask.candidates import Candidates, top_candidates
 from arcmask.feedback import Feedback, Gate, SoftMask
 from arcmask.model import Denoiser
+from arcmask.model.denoiser import maskable
 
 CHUNK = 1 << 22  # logits per chunk
 LINEAR_CHUNKS = 2  # with a linear head one copy of the logits is enough, and larger products are faster
@@ -66,9 +67,11 @@ class TwoPass(nn.Module):
     ) -> Objective:
         """Return the loss of clean rows (B, L) at times (B,), masked where `masked` (B, L) says.
 
+        [CLS] and [SEP] of a denoiser that has them are never masked.
         With `candidates`, those of an earlier `draft` of the same batch, the draft pass is left out.
         """
         denoiser = self.denoiser
+        masked = maskable(denoiser, rows, masked)
         tokens = rows.masked_fill(masked, denoiser.mask_id)
         record: Feedback | None = None
         if feedback and self.feedback is not None and self.feedback.operator != "none":
@@ -83,6 +86,7 @@ class TwoPass(nn.Module):
     @torch.no_grad()
     def draft(self, rows: Tensor, time: Tensor, masked: Tensor, top_k: int) -> tuple[Candidates, Objective]:
         """Return the candidates of the draft pass and the plain loss of the same batch, from one pass."""
+        masked = maskable(self.denoiser, rows, masked)
         hidden = self._plain_hidden(rows.masked_fill(masked, self.denoiser.mask_id), masked)
         return self._candidates(hidden, top_k), self._objective(hidden, rows, time, masked, None)
 

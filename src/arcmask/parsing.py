@@ -11,7 +11,7 @@ from typing import Any, NoReturn, get_args, get_origin
 from docstring_parser import parse as parse_docstring
 from jsonargparse import SUPPRESS, ArgumentParser, Namespace
 
-from arcmask.errors import ArcmaskError, printable
+from arcmask.errors import ArcmaskError, did_you_mean, printable, unknown_name
 from arcmask.run_folder import read_yaml_text
 
 LONG_TEXT = 2000  # characters of an argument or a message
@@ -25,6 +25,7 @@ class Command:
     settings: type
     positional: tuple[str, ...]
     has_dry_run: bool = False
+    has_device: bool = False
 
 
 def report(message: str) -> int:
@@ -38,18 +39,65 @@ def report(message: str) -> int:
 class Parser(ArgumentParser):
     """A parser that reads settings files by the rules of `run_folder`, and reports an error as one sentence."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.commands: dict[str, Parser] = {}
+        self.lists: set[str] = set()  # the options that take several words
+
+    def parse_args(self, args: Sequence[str] | None = None, *more: Any, **kwargs: Any) -> Namespace:  # type: ignore[override]
+        words = sys.argv[1:] if args is None else list(args)
+        if words and words[0] in self.commands:
+            words = [words[0], *self.commands[words[0]].spell(words[1:])]
+        elif self.commands and words and not words[0].startswith("-"):
+            raise unknown_name("command", words[0], self.commands)
+        return super().parse_args(words, *more, **kwargs)
+
     def parse_path(self, path: Any, *args: Any, **kwargs: Any) -> Namespace:
         return self.parse_string(read_yaml_text(Path(path)) or "{}", "", *args, **kwargs)
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:  # noqa: ARG002
-        words = re.sub(r'Parser key "(.+?)":', r"--\1:", " ".join(message.split())).replace("typing.", "")
-        words = re.sub(r"(?:<class |Literal\[)'(\w+)'[>\]]", r"\1", words)
+        words = re.sub(r'Parser key "(.+?)"(?: element \d+)?:', r"--\1:", " ".join(message.split()))
+        words = words.replace("typing.", "")
+        words = re.sub(r"<class '(\w+)'>", r"\1", words)
         words = re.sub(r"(?<=required: ).*", lambda names: re.sub(r"\w+\.(\w+)", r"--\1", names[0]), words)
-        union = re.match(r"(--\S+:).*?Subtypes: \[(.*?)\].*?[Vv]alue: (\S+)", words)
+        union = re.match(r"(--\S+:).*?Subtypes: \[((?:[^][]|\[.*?\])*)\].*?[Vv]alue: (\S+)", words)
         if union:
-            kinds = [kind for kind in union[2].split(", ") if kind != "NoneType"]
+            kinds = [kind for kind in re.findall(r"\w+\[.*?\]|\w+", union[2]) if kind != "NoneType"]
             words = f"{union[1]} Expected a {' or '.join(kinds)}. Got value: {union[3]}"
+        if literal := re.match(r"(--\S+): Expected a Literal\[(.*?)\].*\. Got value: (\S+)", words):
+            words = str(unknown_name(literal[1], literal[3], re.findall(r"'(.*?)'", literal[2])))
+        if option := re.match(r"[Uu]nrecognized arguments:.*?(--[\w-]+)", words):
+            words += f";{question}" if (question := did_you_mean(option[1], self._option_string_actions)) else ""
         sys.exit(report(words))
+
+    def spell(self, words: Sequence[str]) -> list[str]:
+        """Return the words of a command as this parser spells them: --text-key as --text_key, and a list as words.
+
+        A list can also be written with commas, as in 1,2,3 or [0.2,0.8].
+        """
+        spelling = {_with_underscores(option): option for option in self._option_string_actions}
+        spelled: list[str] = []
+        is_list = False
+        for word in words:
+            name, equals, value = word.partition("=")
+            if not name.startswith("--"):
+                spelled += _split_list(word) if is_list else [word]
+                continue
+            name = spelling.get(_with_underscores(name), name)
+            is_list = name in self.lists
+            parts = _split_list(value) if is_list else [value]
+            spelled += [name, *parts] if len(parts) > 1 else [f"{name}{equals}{value}"]
+        return spelled
+
+
+def _with_underscores(option: str) -> str:
+    return "--" + option.removeprefix("--").replace("-", "_")
+
+
+def _split_list(word: str) -> list[str]:
+    """Return the items of a word such as a,b or [1, 2]; a path or FILE.py:FUNCTION is one item."""
+    items = re.fullmatch(r"(\[?)\s*([\w.+-]+(?:\s*,\s*[\w.+-]+)+)\s*(\]?)", word)
+    return re.split(r"\s*,\s*", items[2]) if items and len(items[1]) == len(items[3]) else [word]
 
 
 def settings_of(kind: type, leave_out: Sequence[str] = ()) -> Iterator[tuple[type, Field[Any]]]:
@@ -82,12 +130,13 @@ def build_settings(kind: type, values: dict[str, Any]) -> Any:
     return kind(**arguments)
 
 
-def _element_type(setting: Field[Any]) -> type | None:
-    """Return X for a setting of type tuple[X, ...] or tuple[X, ...] | None, and None for any other."""
+def _list_type(setting: Field[Any]) -> tuple[type, int | str] | None:
+    """Return the type of the items and their number, "*" for any, of a setting that is a tuple; None for any other."""
     options = get_args(setting.type) if isinstance(setting.type, types.UnionType) else (setting.type,)
     for option in options:
-        if get_origin(option) is tuple and get_args(option)[1:] == (...,):
-            return get_args(option)[0]
+        if get_origin(option) is tuple:
+            item, *others = get_args(option)
+            return item, "*" if others == [...] else 1 + len(others)
     return None
 
 
@@ -100,16 +149,17 @@ def add_settings(parser: Parser, command: Command) -> None:
         help_texts |= {text.arg_name: text.description for text in parse_docstring(kind.__doc__ or "").params}
     by_type: dict[type, set[str]] = {kind: {one.name for one in fields(kind)} for kind in classes}
     for kind, setting in settings:
-        name, element, text = setting.name, _element_type(setting), help_texts.get(setting.name)
+        name, items, text = setting.name, _list_type(setting), help_texts.get(setting.name)
         if name in command.positional:
             # Suppressed, so that an argument that is left out does not hide what a file says.
-            count = "?" if element is None else "*"
+            count = "?" if items is None else "*"
             parser.add_argument(name, nargs=count, type=str, metavar=name.upper(), default=SUPPRESS, help=text)
         elif setting.metadata.get("flag"):
             parser.add_argument(f"--{name}", action="store_true", help=text)
-        elif element is not None:
+        elif items is not None:
             default = list(setting.default) if isinstance(setting.default, tuple) else None
-            parser.add_argument(f"--{name}", nargs="*", type=element, default=default, help=text)
+            parser.add_argument(f"--{name}", nargs=items[1], type=items[0], default=default, help=text)
+            parser.lists.add(f"--{name}")
         else:
             by_type[kind].discard(name)
     for kind, skip in by_type.items():

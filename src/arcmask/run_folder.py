@@ -18,7 +18,7 @@ import yaml
 from filelock import FileLock, Timeout
 
 from arcmask.errors import ArcmaskError
-from arcmask.files import write_whole
+from arcmask.files import writable, write_whole
 
 CONFIG, METRICS, CHECKPOINTS, TRAINING = "config.yaml", "metrics.jsonl", "checkpoints", "train"
 COMPLETE = "complete"  # the marker that is written last into a checkpoint folder
@@ -129,7 +129,7 @@ def write_yaml(path: Path, settings: Mapping[str, Any]) -> None:
 def refuse_other_settings(
     path: Path, stored: Mapping[str, Any], current: Mapping[str, Any], advice: str = "give another name"
 ) -> None:
-    """Raise if a folder was written with other settings than the current ones; the message names each difference."""
+    """Raise if a path was written with other settings than the current ones; the message names each difference."""
     differences = [
         f"{key} is {stored.get(key)!r} there and {current.get(key)!r} here"
         for key in dict.fromkeys([*current, *stored])
@@ -137,6 +137,29 @@ def refuse_other_settings(
     ]
     if differences:
         raise ArcmaskError(f"{path} has other settings ({'; '.join(differences)}); {advice}")
+
+
+def check_output(
+    path: Path,
+    settings: Mapping[str, Any],
+    stored: Callable[[Path], Mapping[str, Any] | None],
+    *,
+    overwrite: bool,
+) -> str | None:
+    """Raise unless a command may write a file. Return a sentence about the file that it replaces, if there is one.
+
+    A file that was written with the same settings is replaced. Any other is refused without `overwrite`. `stored`
+    reads the settings of a file; None if the command did not write it.
+    """
+    if not writable(path).exists():
+        return None
+    if overwrite:
+        return f"{path} is overwritten"
+    advice, written_with = "give another --out, or --overwrite", stored(path)
+    if written_with is None:
+        raise ArcmaskError(f"{path} exists already and was not written by this command; {advice}")
+    refuse_other_settings(path, written_with, settings, advice)
+    return f"{path} exists with the same settings; it is replaced"
 
 
 def newest_checkpoint(run: Path) -> Path | None:

@@ -61,7 +61,7 @@ def test_sotu_is_the_speeches_in_the_order_of_their_years():
 
 
 def test_a_single_text_file_is_cut_at_ends_of_paragraphs_and_loses_nothing(speeches, tmp_path):
-    text = "\n\n".join(" ".join(speech.split()) for speech in speeches)
+    text = "\n\n".join(" ".join(speech.split()) for speech in speeches * 10)
     (tmp_path / "all.txt").write_text(text, encoding="utf-8")
     corpus = open_corpus(str(tmp_path / "all.txt"))
     pieces = list(corpus.documents())
@@ -72,9 +72,10 @@ def test_a_single_text_file_is_cut_at_ends_of_paragraphs_and_loses_nothing(speec
 
 
 def test_a_text_without_a_place_to_cut_is_cut_anyway(tmp_path):
-    (tmp_path / "long").write_text("x" * 50_000)
-    pieces = list(open_corpus(str(tmp_path / "long")).documents())
-    assert [len(piece) for piece in pieces] == [16384, 16384, 16384, 848]
+    for size, lengths in ((700_000, [16384] * 42 + [11872]), (50_000, [1250] * 40), (600, [256, 256, 88])):
+        (tmp_path / "long").write_text("x" * size)
+        pieces = list(open_corpus(str(tmp_path / "long")).documents())
+        assert [len(piece) for piece in pieces] == lengths
 
 
 def test_a_very_long_file_in_a_folder_is_cut_and_the_others_are_whole(tmp_path):

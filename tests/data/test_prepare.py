@@ -198,7 +198,11 @@ BAD = {
     "holdout": ({"holdout": "some"}, "the holdout is 'some', but must be"),
     "all held out": ({"holdout": "last:40"}, "last:40 leaves nothing to train on out of 40 documents"),
     "short": ({"length": 10**6, "holdout": "none"}, "have only .* tokens, too few for a row of 1000000"),
-    "short holdout": ({"holdout": "every:41"}, r"validation documents of .* \(holdout every:41\) have only 0 tokens"),
+    "no holdout": (
+        {"holdout": "every:41"},
+        "has 40 documents, so the holdout every:41 holds out none; give --holdout every:40 or --holdout none$",
+    ),
+    "one document": ({"documents": 1}, "has 1 document, so the holdout every:20 holds out none; give --holdout none$"),
 }
 
 
@@ -208,6 +212,34 @@ def test_bad_settings_are_a_sentence_and_leave_nothing_behind(folder_of_texts, t
     with pytest.raises(ArcmaskError, match=message):
         prepare(config(folder_of_texts, tmp_path, **change))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("tokenizer", ["text8", "gpt2", "bpe:400"])
+def test_a_small_text_file_has_a_hold_out_by_default(speeches, tmp_path, tokenizer):
+    (tmp_path / "small.txt").write_text("\n\n".join(speeches)[:200_000])
+    index = prepare(config(tmp_path / "small.txt", tmp_path, tokenizer=tokenizer, length=128))
+    assert 40 <= sum(split.documents for split in index.splits.values()) <= 80
+    assert index.splits["validation"].documents >= 2
+    share = index.splits["validation"].tokens / index.splits["train"].tokens
+    assert 0.02 < share < 0.08
+
+
+@pytest.mark.parametrize("settings", [{"holdout": "every:20"}, {"holdout": "last:2"}, {"holdout": "none"}])
+def test_what_an_error_about_too_few_tokens_advises_works(tmp_path, settings):
+    (tmp_path / "corpus").mkdir()
+    for number in range(40):
+        (tmp_path / "corpus" / f"{number:02d}.txt").write_text("a few words " * 10)
+    length = 2**13 if settings["holdout"] == "none" else 500
+    with pytest.raises(ArcmaskError, match=r"too few for a row of \d+; give ") as refusal:
+        prepare(config(tmp_path / "corpus", tmp_path, **settings, length=length))
+    advice = str(refusal.value).rpartition("; give ")[2].split(" or ")
+    assert len(advice) == (1 if settings["holdout"] == "none" else 2)
+    for number, change in enumerate(advice):
+        option, value = change.removeprefix("--").split()
+        changed = settings | {"length": length} | {option: int(value) if option == "length" else value}
+        index = prepare(config(tmp_path / "corpus", tmp_path / str(number), **changed))
+        assert index.splits["train"].rows > 0
+        assert (index.splits["validation"].rows > 0) == (settings["holdout"] != "none")
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,7 @@ def test_identity_is_that_of_the_files_and_not_of_the_place(tmp_path):
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("gtp2", "unknown tokenizer 'gtp2'; choose one of: gpt2, text8, bpe:SIZE, the folder .* hub:NAME"),
+        ("gtp2", r"unknown tokenizer .gtp2.; did you mean .gpt2.\? choose one of: gpt2, text8, .* hub:NAME"),
         ("bpe:many", "'bpe:many', but SIZE in bpe:SIZE must lie between 258 and"),
         ("bpe:257", "must lie between 258 and"),
         ("bpe:300", "bpe:300 is trained on a corpus: open the tokenizer folder"),

@@ -221,7 +221,7 @@ def test_other_bad_input_is_one_sentence(home, tmp_path):
     for settings, sentence in (
         (
             {"only": ("norms", "angels")},
-            "unknown diagnostic 'angels'; choose one of: accuracy, angles, confidence, cost",
+            "unknown diagnostic 'angels'; did you mean 'angles'? choose one of: accuracy, angles",
         ),
         ({"tokens": 0}, "tokens is 0, but must lie between 1 and"),
         ({"seed": -1}, "seed is -1, but must lie between 0 and"),

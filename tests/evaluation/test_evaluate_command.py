@@ -11,7 +11,7 @@ import pytest
 from models import small_mdlm
 
 from arcmask.checkpoint import save
-from arcmask.commands.evaluate import run
+from arcmask.commands.evaluate import dry_run, run
 from arcmask.data import PrepareConfig, open_tokenizer, prepare
 from arcmask.errors import ArcmaskError
 from arcmask.evaluation import EvaluateConfig, PerplexitySettings, evaluate_set, open_evaluator, summarize
@@ -112,6 +112,40 @@ def test_started_again_it_writes_the_same_bytes_without_a_model_run(samples, set
     assert Path(settings["out"]).read_bytes() == before
 
 
+def test_a_file_is_replaced_with_the_same_settings_and_refused_with_others(samples, settings, capsys):
+    settings |= {"evaluator": "none"}
+    out, before = Path(settings["out"]), evaluate(samples[0], **settings)
+    assert capsys.readouterr().err == ""
+    assert evaluate(samples[0], **settings, batch_tokens=7) == before
+    assert capsys.readouterr().err == f"{out} exists with the same settings; it is replaced\n"
+    for change in ({"seed": 5}, {"samples": samples[1:2]}):
+        with pytest.raises(ArcmaskError, match=rf"scores.json has other settings \({min(change)} is .* --overwrite"):
+            run(EvaluateConfig(**{"samples": samples[:1], **settings} | change))
+        with pytest.raises(ArcmaskError, match="has other settings"):
+            dry_run(EvaluateConfig(**{"samples": samples[:1], **settings} | change))
+    assert json.loads(out.read_text()) == before
+    changed = evaluate(samples[0], **settings, seed=5, overwrite=True)
+    assert changed["settings"]["seed"] == 5
+    assert capsys.readouterr().err == f"{out} is overwritten\n"
+    for content in ("a diary", "[1, 2]", '{"settings": 3}', '{"sets": {}}'):
+        out.write_text(content)
+        with pytest.raises(ArcmaskError, match=r"scores\.json exists already and was not written by this command"):
+            evaluate(samples[0], **settings)
+        assert out.read_text() == content
+
+
+def test_a_checkpoint_is_opened_and_checked_before_texts_are_scored(samples, settings, data, tmp_path, monkeypatch):
+    monkeypatch.setattr("arcmask.evaluation.sets._evaluate_sets", None)
+    with pytest.raises(ArcmaskError, match=r"no\.ckpt"):
+        evaluate(samples[0], **settings, checkpoint=str(tmp_path / "no.ckpt"), data=data)
+    save(small_mdlm(vocab_size=20, model_length=32), tmp_path / "model")
+    with pytest.raises(ArcmaskError, match="has 28 token ids"):
+        evaluate(samples[0], **settings, checkpoint=str(tmp_path / "model"), data=data)
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    with pytest.raises(ArcmaskError, match="intervals need scipy"):
+        evaluate(*samples[:2], **settings)
+
+
 def test_without_mauve_text_the_rest_works_and_the_extra_is_named(samples, settings, monkeypatch):
     monkeypatch.setitem(sys.modules, "mauve", None)
     with pytest.warns(UserWarning, match=r"MAUVE needs mauve-text; pip install 'arcmask\[eval\]' brings it"):
@@ -165,7 +199,13 @@ def test_a_checkpoints_likelihood_is_found_by_the_same_command(data, tmp_path, c
     found = evaluate(checkpoint=str(tmp_path / "model"), data=data, rows=10, out=out)["likelihood"]
     assert (found["plain"]["rows"], found["two_pass"]["rows"]) == (10, 10)
     assert found["checkpoint"] == str(tmp_path / "model")
-    assert "two_pass" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert printed.count("±") == 3
+    assert "\n± is a 95 % confidence interval (Student's t over rows)\n" in printed
+    for kind in ("plain", "two_pass"):
+        half = 2.262157 * found[kind]["standard_error"]  # from a table of Student's t with 9 degrees of freedom
+        assert f"{kind}  " in printed
+        assert f"{found[kind]['nats']:.4f} ± {half:.4g} " in printed
 
 
 def process(*arguments: str, launch: tuple[str, ...] = ("-m", "arcmask")) -> subprocess.CompletedProcess[str]:

@@ -77,7 +77,7 @@ def test_a_trace_can_be_played_from_its_start_to_its_end(model):
 @pytest.mark.parametrize(
     ("operators", "settings", "sentence"),
     [
-        (("spheric",), {}, "unknown operator 'spheric'; choose one of: linear, none"),
+        (("spheric",), {}, "unknown operator 'spheric'; did you mean 'spherical'"),
         (("none",), {"rule": "x"}, "unknown step rule 'x'"),
         (("none",), {"steps": 0}, "steps is 0"),
         (("none",), {"seed": -1}, "the seed is -1"),

@@ -252,7 +252,7 @@ def test_the_top_level_name_is_the_same_function(model):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"rule": "ancestrall"}, "unknown step rule 'ancestrall'; choose one of: ancestral, confidence, first-hitting"),
+        ({"rule": "ancestrall"}, "unknown step rule 'ancestrall'; did you mean 'ancestral'. choose one of: ance"),
         ({"feedback": "spheric"}, "unknown operator 'spheric'"),
         ({"top_p": 0.0}, "top_p is 0.0, but must lie above 0"),
         ({"top_p": 1.5}, "top_p is 1.5"),

@@ -17,7 +17,7 @@ from arcmask.downloads import hub_snapshot, open_pretrained
 from arcmask.errors import ArcmaskError, check_choice
 from arcmask.files import writable
 from arcmask.model import MDLM, Model, Wrapped, best_device, wrap
-from arcmask.model.denoiser import FEEDBACK_FILE
+from arcmask.model.denoiser import FEEDBACK_FILE, without_bars
 from arcmask.model.mdlm import refuse_misfits
 from arcmask.model.wrap import WRAP_FILE
 from arcmask.run_folder import CHECKPOINTS, newest_checkpoint, read_settings
@@ -152,14 +152,15 @@ def _load_masked_lm(folder: Path, config: dict[str, Any], mask_id: int | None) -
     from transformers import AutoModelForMaskedLM
 
     kind = f"{folder} has a model of type {config.get('model_type')!r}, which is neither 'mdlm' nor a masked LM"
-    model, report = open_pretrained(
-        AutoModelForMaskedLM,
-        folder,
-        f"{kind} that transformers opens by itself",
-        "open it with its own code and pass it to arcmask.wrap(model, mask_id)",
-        output_loading_info=True,
-        ignore_mismatched_sizes=True,
-    )
+    with without_bars():
+        model, report = open_pretrained(
+            AutoModelForMaskedLM,
+            folder,
+            f"{kind} that transformers opens by itself",
+            "open it with its own code and pass it to arcmask.wrap(model, mask_id)",
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+        )
     unexpected = sorted(report["unexpected_keys"])
     refuse_misfits(str(folder), report | {"unexpected_keys": ()})
     if unexpected:
@@ -174,10 +175,5 @@ def _load_masked_lm(folder: Path, config: dict[str, Any], mask_id: int | None) -
         mask_id = settings.get("mask_id", None if tokenizer is None else tokenizer.mask_id)
     if mask_id is None:
         raise ArcmaskError(f"{folder} has no tokenizer, so its mask is not known; give mask_id")
-    denoiser = wrap(model, mask_id, shift=settings.get("shift", False), max_length=settings.get("max_length"))
-    if tokenizer is not None and tokenizer.size > denoiser.table.shape[0]:
-        raise ArcmaskError(
-            f"the tokenizer in {folder} has {tokenizer.size} entries, but the model has {denoiser.table.shape[0]}"
-        )
-    denoiser.tokenizer = tokenizer
-    return denoiser
+    options = {"shift": settings.get("shift", False), "max_length": settings.get("max_length")}
+    return wrap(model, mask_id, tokenizer=tokenizer, **options)

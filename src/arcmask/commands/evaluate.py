@@ -7,13 +7,19 @@ from rich.console import Console
 from rich.table import Table
 
 from arcmask.checkpoint import load_for_use
-from arcmask.evaluation.sets import describe_evaluation, evaluate
+from arcmask.evaluation.sets import check_evaluation, describe_evaluation, evaluate
+from arcmask.evaluation.statistics import half_width
 from arcmask.files import json_bytes, write_whole
+from arcmask.progress import announce
+from arcmask.ranks import rank
 from arcmask.settings.evaluate import EvaluateConfig
 
 
 def run(config: EvaluateConfig) -> None:
     """Score what the settings name, print tables and write the file."""
+    notice = check_evaluation(config)
+    if notice and rank() == 0:
+        announce(notice)
     result = evaluate(config, load_for_use)
     if result is None:
         return
@@ -42,13 +48,15 @@ def _print(result: dict[str, Any]) -> None:
             table.add_row(name, _short(mean), interval, _short(std))
         _show(f"over the {len(result['sets'])} sets, taken as seeds of one arm", table)
     if "likelihood" in result:
-        table = _table("likelihood", "perplexity", "nats per token ± standard error", "rows")
+        table = _table("likelihood", "perplexity", "nats per token", "rows")
         for kind in [kind for kind in ("plain", "two_pass") if kind in result["likelihood"]]:
             bound = result["likelihood"][kind]
-            error = "" if bound["standard_error"] is None else f" ± {_short(bound['standard_error'])}"
-            rows = f"{bound['rows']} rows, {bound['tokens']} tokens; {_short(bound['bits_per_byte'])} bits per byte"
-            table.add_row(kind, _short(bound["perplexity"]), f"{bound['nats']:.4f}{error}", rows)
-        _show(f"{result['likelihood']['checkpoint']} on {bound['data']} ({bound['split']})", table)
+            error, count = bound["standard_error"], bound["rows"]
+            interval = "" if error is None else f" ± {_short(half_width(error, count))}"
+            rows = f"{count} rows, {bound['tokens']} tokens; {_short(bound['bits_per_byte'])} bits per byte"
+            table.add_row(kind, _short(bound["perplexity"]), f"{bound['nats']:.4f}{interval}", rows)
+        title = f"{result['likelihood']['checkpoint']} on {bound['data']} ({bound['split']})"
+        _show(title, table, "± is a 95 % confidence interval (Student's t over rows)")
 
 
 def _table(*columns: str) -> Table:
@@ -59,11 +67,11 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def _show(title: str, table: Table) -> None:
+def _show(title: str, table: Table, note: str = "") -> None:
     console = Console(highlight=False, markup=False)
     console.print(title, soft_wrap=True)
     console.print(table)
-    console.print()
+    console.print(f"{note}\n" if note else "", soft_wrap=True)
 
 
 def _short(value: float | None) -> str:

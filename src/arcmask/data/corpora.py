@@ -12,12 +12,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from arcmask.errors import ArcmaskError
+from arcmask.errors import ArcmaskError, did_you_mean
 from arcmask.files import hash_file, sha256
 
 # A text file that is the whole corpus, or that is longer than _LONG_FILE bytes, is cut into pieces of about _PIECE
-# characters, so that some can be held out and memory stays bounded.
-_PIECE = 1 << 14
+# characters, so that some can be held out and memory stays bounded. Of a small corpus the pieces are smaller: there are
+# about _PIECES, of which the default rule holds out two.
+_PIECE, _SMALLEST_PIECE, _PIECES = 1 << 14, 1 << 8, 40
 _LONG_FILE = 1 << 20
 _CHOICES = "sotu, hub:NAME[:CONFIG], or the path of a text, .jsonl or .parquet file or of a folder of one such kind"
 
@@ -64,7 +65,7 @@ def open_corpus(spec: str, *, text_key: str = "text", streaming: bool = False) -
         return _KINDS.get(path.suffix, TextFiles)(path.parent, [path], path.name, text_key)
     if path.is_dir():
         return _open_folder(path, text_key)
-    raise ArcmaskError(f"there is no corpus {spec!r}; choose one of: {_CHOICES}")
+    raise ArcmaskError(f"there is no corpus {spec!r};{did_you_mean(spec, ['sotu'])} choose one of: {_CHOICES}")
 
 
 def _open_folder(folder: Path, key: str) -> Corpus:
@@ -130,6 +131,11 @@ class TextFiles(FileCorpus):
     def _is_whole(self, path: Path) -> bool:
         return len(self.paths) > 1 and path.stat().st_size <= _LONG_FILE
 
+    def _piece(self, path: Path) -> int:
+        """Return the number of characters in a piece, at most."""
+        share = path.stat().st_size // _PIECES if len(self.paths) == 1 else _PIECE
+        return min(_PIECE, max(_SMALLEST_PIECE, share))
+
     def _count(self, path: Path) -> int:
         return 1 if self._is_whole(path) else sum(1 for _ in self._read(path, 0))
 
@@ -138,7 +144,7 @@ class TextFiles(FileCorpus):
             if self._is_whole(path):
                 yield path.read_text(encoding="utf-8-sig")
             else:
-                yield from islice(_pieces(path), start, None)
+                yield from islice(_pieces(path, self._piece(path)), start, None)
         except UnicodeDecodeError as error:
             raise ArcmaskError(f"{str(path)!r} is not text in UTF-8: {error.reason}") from error
 
@@ -251,13 +257,13 @@ def _as_text(value: object, where: str) -> str:
     return value
 
 
-def _pieces(path: Path) -> Iterator[str]:
-    """Yield a text file in pieces, cut after a blank line, or else a line, or else a space."""
+def _pieces(path: Path, size: int) -> Iterator[str]:
+    """Yield a text file in pieces of at most `size` characters, cut after a blank line, or else a line or a space."""
     with path.open(encoding="utf-8-sig") as file:
-        left = file.read(_PIECE)
-        while len(left) == _PIECE:
-            ends = (left.rfind(mark, _PIECE // 2, _PIECE) + len(mark) for mark in ("\n\n", "\n", " "))
-            cut = next((end for end in ends if end > _PIECE // 2), _PIECE)
+        left = file.read(size)
+        while len(left) == size:
+            ends = (left.rfind(mark, size // 2, size) + len(mark) for mark in ("\n\n", "\n", " "))
+            cut = next((end for end in ends if end > size // 2), size)
             yield left[:cut]
             left = left[cut:] + file.read(cut)
         if left:

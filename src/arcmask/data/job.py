@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from arcmask.data.corpora import Corpus, open_corpus
 from arcmask.data.prepared import INDEX, Index, partial_of, read_index
-from arcmask.data.tokenizers import bpe_size, tokenizer_identity
+from arcmask.data.tokenizers import bpe_size, has_own_kind, open_tokenizer, tokenizer_identity
 from arcmask.errors import ArcmaskError
 from arcmask.files import sha256, writable
 from arcmask.run_folder import read_settings, refuse_other_settings
@@ -78,11 +78,13 @@ def open_job(config: PrepareConfig) -> Job | Index:
     except ArcmaskError:
         if index is None or not _is_gone(config.corpus, index):
             raise
-        settings = _settings(config, index.settings["corpus"], config.holdout or index.settings["holdout"])
+        settings = _settings(
+            config, index.settings["corpus"], config.holdout or index.settings["holdout"], _row_form(config, index)
+        )
         refuse_other_settings(out, index.settings, settings)
         return index
     rule = config.holdout or corpus.default_holdout
-    holdout, settings = Holdout.parse(rule), _settings(config, corpus.identity, rule)
+    holdout, settings = Holdout.parse(rule), _settings(config, corpus.identity, rule, _row_form(config, index))
     job = Job(config=config, corpus=corpus, holdout=holdout, total=None, settings=settings, out=out)
     if index is not None:
         job.refuse_others(out, index.settings, index.source)
@@ -97,7 +99,21 @@ def open_job(config: PrepareConfig) -> Job | Index:
     return job
 
 
-def _settings(config: PrepareConfig, corpus: str, holdout: str) -> dict[str, Any]:
+def _row_form(config: PrepareConfig, index: Index | None) -> str:
+    """Return the form of the rows: the one that is given, that of a finished folder, or what suits the tokenizer."""
+    if index is not None:
+        return config.row_form or index.settings.get("row_form", "stream")
+    if config.row_form == "stream" or (has_own_kind(config.tokenizer) and config.row_form is None):
+        return "stream"
+    is_possible = not has_own_kind(config.tokenizer) and open_tokenizer(config.tokenizer).enclosing is not None
+    if config.row_form == "enclosed" and not is_possible:
+        raise ArcmaskError(f"row_form is enclosed, but the tokenizer {config.tokenizer} has no [CLS] and [SEP]")
+    if is_possible and config.length < 3:
+        raise ArcmaskError(f"length is {config.length}, but a row with [CLS] and [SEP] needs at least 3 tokens")
+    return "enclosed" if is_possible else "stream"
+
+
+def _settings(config: PrepareConfig, corpus: str, holdout: str, row_form: str) -> dict[str, Any]:
     return {
         "corpus": corpus,
         "documents": config.documents,
@@ -106,6 +122,8 @@ def _settings(config: PrepareConfig, corpus: str, holdout: str) -> dict[str, Any
         "shard_rows": config.rows_per_shard,
         "text_key": config.text_key,
         "tokenizer": tokenizer_identity(config.tokenizer),
+        # Folders of streams have no such entry: earlier versions wrote them too.
+        **({} if row_form == "stream" else {"row_form": row_form}),
     }
 
 
@@ -125,6 +143,12 @@ def _total(corpus: Corpus, holdout: Holdout, config: PrepareConfig) -> int | Non
             )
         if total <= holdout.number:
             raise ArcmaskError(f"the holdout last:{holdout.number} leaves nothing to train on out of {total} documents")
+    if holdout.kind == "every" and total is not None and 0 < total < holdout.number:
+        fewer = f"--holdout every:{total} or " if total > 1 else ""
+        raise ArcmaskError(
+            f"{config.corpus} has {total} document{'s' if total > 1 else ''}, so the holdout every:{holdout.number} "
+            f"holds out none; give {fewer}--holdout none"
+        )
     return total
 
 

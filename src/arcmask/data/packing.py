@@ -48,10 +48,23 @@ _Encoded = tuple[list[Document], list[NDArray[np.uint32]]]
 
 
 class SplitWriter:
-    """Append tokens to `NAME-00000.bin`, `NAME-00001.bin`, …, of `shard_rows` rows each, and count them."""
+    """Append tokens to `NAME-00000.bin`, `NAME-00001.bin`, …, of `shard_rows` rows each, and count them.
 
-    def __init__(self, folder: Path, name: str, *, length: int, shard_rows: int, vocab_size: int) -> None:
+    `enclosing` are two ids to put around each row; they are part of its length.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        *,
+        length: int,
+        shard_rows: int,
+        vocab_size: int,
+        enclosing: tuple[int, int] | None = None,
+    ) -> None:
         self.folder, self.name, self.length, self.shard_rows = folder, name, length, shard_rows
+        self._enclosing = enclosing
         self.dtype = np.dtype("uint16" if vocab_size <= 1 << 16 else "uint32").newbyteorder("<")
         self.frequencies = np.zeros(vocab_size, dtype=np.int64)
         self.documents = self.text_bytes = self.rows = 0
@@ -63,9 +76,13 @@ class SplitWriter:
         self.documents += len(documents)
         self.text_bytes += text_bytes
         stream = np.concatenate([self._carry, *(document.astype(self.dtype) for document in documents)])
-        whole = stream.size // self.length * self.length
+        width = self.length - (0 if self._enclosing is None else 2)
+        whole = stream.size // width * width
         self._carry = stream[whole:].copy()
-        rows = stream[:whole].reshape(-1, self.length)
+        rows = stream[:whole].reshape(-1, width)
+        if self._enclosing is not None:
+            begin, end = np.asarray(self._enclosing, dtype=self.dtype)
+            rows = np.pad(rows, ((0, 0), (1, 1)), constant_values=((0, 0), (begin, end)))
         while len(rows):
             room = self.shard_rows - self.rows % self.shard_rows
             self._append(rows[:room])
@@ -165,10 +182,11 @@ def describe_job(config: PrepareConfig) -> str:
         _check_first_document(job)
         record = read_record(job)
     count = "an unknown number of" if job.total is None else str(job.total)
+    around = " between [CLS] and [SEP]" if job.settings.get("row_form") == "enclosed" else ""
     done = f", resuming at document {record['next_document']}" if record else ""
     return (
         f"prepare {count} documents of {config.corpus} with {config.tokenizer} as rows of {config.length} tokens in "
-        f"{config.out}, holding out {job.settings['holdout']}{done}"
+        f"{config.out}{around}, holding out {job.settings['holdout']}{done}"
     )
 
 
@@ -202,7 +220,8 @@ def _fill(job: Job, tokenizer: Tokenizer | None) -> None:
     with _removed_if_useless(job):
         tokenizer = _saved_tokenizer(job, tokenizer)
     sizes = {"length": job.config.length, "shard_rows": job.config.rows_per_shard, "vocab_size": tokenizer.size}
-    writers = {name: SplitWriter(job.partial, name, **sizes) for name in SPLITS}
+    enclosing = tokenizer.enclosing if job.settings.get("row_form") == "enclosed" else None
+    writers = {name: SplitWriter(job.partial, name, **sizes, enclosing=enclosing) for name in SPLITS}
     for name, writer in writers.items():
         writer.go_back_to(record["splits"].get(name, writer.record()))
     with _removed_if_useless(job):
@@ -304,6 +323,23 @@ def _save_record(job: Job, next_document: int, writers: dict[str, SplitWriter]) 
     write_whole(job.partial / PROGRESS, json.dumps(record | {"hash": record_hash(record)}).encode())
 
 
+def _advice(job: Job, name: str, splits: dict[str, Split]) -> str:
+    """Return which option to change, and to what, if a split has too few tokens for one row."""
+    length, number, tokens = job.config.length, job.holdout.number, splits[name].dropped_tokens
+    total = sum(split.tokens + split.dropped_tokens for split in splits.values())
+    documents = sum(split.documents for split in splits.values())
+    advice = []
+    if name == "validation" and job.holdout.kind == "every":
+        fewer = min(2 * total // (3 * length), documents)  # half a row more than one, since documents differ
+        advice += [f"--holdout every:{fewer}"] if 2 <= fewer < number else []
+    if name == "validation" and job.holdout.kind == "last":
+        more = -(-3 * length * number // (2 * max(1, tokens)))
+        advice += [f"--holdout last:{more}"] if more <= documents // 2 else []
+    shorter = 1 << max(0, tokens.bit_length() - 1)
+    advice += [f"--length {shorter}"] if shorter >= 8 else []
+    return f"give {' or '.join(advice) or 'more text'}"
+
+
 def _write_index(job: Job, tokenizer: Tokenizer, writers: dict[str, SplitWriter]) -> None:
     """Write the last file. Its presence says that all others are complete."""
     splits = {name: writer.finish() for name, writer in writers.items()}
@@ -311,7 +347,7 @@ def _write_index(job: Job, tokenizer: Tokenizer, writers: dict[str, SplitWriter]
         if split.rows == 0 and (name == "train" or job.holdout.kind != "none"):
             raise ArcmaskError(
                 f"the {name} documents of {job.config.corpus!r} (holdout {job.settings['holdout']}) have only "
-                f"{split.dropped_tokens} tokens, too few for a row of {job.config.length}; change holdout or length"
+                f"{split.dropped_tokens} tokens, too few for a row of {job.config.length}; {_advice(job, name, splits)}"
             )
     frequencies = io.BytesIO()
     np.save(frequencies, writers["train"].frequencies)

@@ -7,7 +7,8 @@ A saved tokenizer opens with `AutoTokenizer.from_pretrained` too. The module kno
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from arcmask.downloads import cached_folder, download_files, open_pretrained
-from arcmask.errors import ArcmaskError
+from arcmask.errors import ArcmaskError, did_you_mean
 from arcmask.files import check_hash, hash_file, sha256, written_whole
 
 END, MASK = "<|endoftext|>", "[MASK]"
@@ -63,6 +64,28 @@ class Tokenizer:
     end_id: int | None
     size: int
 
+    @property
+    def enclosing(self) -> tuple[int, int] | None:
+        """The ids that a BERT expects around a row, [CLS] and [SEP]; None if the tokenizer has no such tokens."""
+        begin, end = self.inner.cls_token_id, self.inner.sep_token_id
+        return None if begin is None or end is None else (begin, end)
+
+    @property
+    def special_ids(self) -> tuple[int, ...]:
+        """All special ids, none of which stands for text, of a tokenizer with [CLS] and [SEP]; no ids of any other."""
+        return () if self.enclosing is None else tuple(sorted({*self.inner.all_special_ids, self.mask_id}))
+
+    @property
+    def mask_token(self) -> str:
+        """The mask as text: [MASK], or <mask> in RoBERTa."""
+        return str(self.inner.convert_ids_to_tokens(self.mask_id))
+
+    @property
+    def mask_takes_space(self) -> bool:
+        """Whether the mask stands for the space before it too, as in RoBERTa."""
+        token = self.inner.added_tokens_decoder.get(self.mask_id)
+        return token is not None and bool(token.lstrip)
+
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text."""
         return self.encode_batch([text])[0]
@@ -79,6 +102,12 @@ class Tokenizer:
         text = self.inner.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
         assert isinstance(text, str)
         return text
+
+    def decode_row(self, ids: Sequence[int]) -> str:
+        """Return the text of a row, without the [CLS] and [SEP] around it."""
+        begin, end = self.enclosing or (None, None)
+        first, last = list(ids[:1]) == [begin], list(ids[-1:]) == [end]
+        return self.decode(ids[int(first) : len(ids) - int(last)])
 
     def encode_documents(self, texts: Sequence[str]) -> list[NDArray[np.uint32]]:
         """Return the ids of whole documents for a stream: each ends with end-of-text, or in text8 with one space.
@@ -118,13 +147,32 @@ def open_tokenizer(spec: str | Path) -> Tokenizer:
         return _from_transformers(spec.removeprefix("hub:"), spec)
     if Path(spec).is_dir():
         return _from_transformers(spec, f"folder:{Path(spec).resolve().name}")
-    raise ArcmaskError(f"unknown tokenizer {spec!r}; choose one of: {_CHOICES}")
+    raise ArcmaskError(f"unknown tokenizer {spec!r};{did_you_mean(spec, ['gpt2', 'text8'])} choose one of: {_CHOICES}")
+
+
+def adopt_tokenizer(tokenizer: Any, mask_id: int | None = None) -> Tokenizer:
+    """Return a copy of an open tokenizer, of transformers or of arcmask. `mask_id` replaces its own mask."""
+    if not isinstance(tokenizer, Tokenizer):
+        if not isinstance(tokenizer, PreTrainedTokenizerBase):
+            raise ArcmaskError(f"a {type(tokenizer).__name__} is not a tokenizer of transformers")
+        name = str(tokenizer.name_or_path or type(tokenizer).__name__)
+        tokenizer = _wrap(deepcopy(tokenizer), tokenizer.init_kwargs.get("arcmask", name))
+    if mask_id is not None:
+        tokenizer = replace(tokenizer, mask_id=mask_id)
+    if tokenizer.mask_id is None:
+        raise ArcmaskError(f"the tokenizer {tokenizer.name} has no mask token; give mask_id too")
+    return tokenizer
+
+
+def has_own_kind(spec: str) -> bool:
+    """Return whether a spec names one of arcmask's own tokenizers, which have no [CLS] and [SEP]."""
+    return spec in ("gpt2", "text8") or spec.startswith("bpe:")
 
 
 def tokenizer_identity(spec: str) -> str:
     """Return a text that is equal for equal tokenizers: the spec, or for a folder its name and a hash of its files."""
     folder = Path(spec)
-    if spec in ("gpt2", "text8") or spec.startswith(("bpe:", "hub:")) or not folder.is_dir():
+    if has_own_kind(spec) or spec.startswith("hub:") or not folder.is_dir():
         return spec
     paths = sorted(path for path in folder.iterdir() if path.suffix in (".json", ".txt", ".model") and path.is_file())
     listing = "\n".join(f"{path.name} {hash_file(path).hexdigest()}" for path in paths)

@@ -15,6 +15,7 @@ from arcmask.errors import ArcmaskError
 from arcmask.evaluation.statistics import summarize
 from arcmask.feedback import OPERATORS, Confidence, Gate, SoftMask, find_operator
 from arcmask.model import Denoiser
+from arcmask.model.denoiser import maskable
 from arcmask.objective import TwoPass
 
 WEIGHTS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
@@ -106,7 +107,8 @@ class Drafts:
         self.batches: list[Draft] = []
         for number, batch in enumerate(rows.split(batch_size)):
             draw = gate.draw(seed, number, *batch.shape)
-            inputs = batch.to(table.device), draw.time.to(table.device, dtype), draw.masked.to(table.device)
+            masked = maskable(denoiser, batch, draw.masked)
+            inputs = batch.to(table.device), draw.time.to(table.device, dtype), masked.to(table.device)
             candidates, plain = objective.draft(*inputs, top_k)
             self.batches.append(Draft(*inputs, candidates, plain.per_sequence.double().cpu() / self.length))
 

@@ -15,6 +15,7 @@ from torch.nn.functional import embedding
 from arcmask.candidates import Candidates, top_candidates
 from arcmask.errors import ArcmaskError
 from arcmask.model import Denoiser
+from arcmask.model.denoiser import maskable
 
 TIMES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 _CHUNK = 1 << 22  # numbers in memory at a time: of logits, and of candidates' embeddings
@@ -72,7 +73,7 @@ def _predict_at(denoiser: Denoiser, rows: Tensor, time: float, masked: Tensor, t
     if not bool(masked.any()):
         raise ArcmaskError(f"at t = {time} none of the {rows.numel()} tokens is masked; use more tokens")
     device, vocabulary = denoiser.table.device, denoiser.table.shape[0]
-    rows, masked = rows.to(device), masked.to(device)
+    rows, masked = rows.to(device), maskable(denoiser, rows, masked).to(device)
     tokens = rows.masked_fill(masked, denoiser.mask_id)
     height, parts = max(1, _PASS // rows.shape[1]), []
     for start in range(0, len(rows), height):

@@ -8,7 +8,8 @@ import json
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +17,19 @@ from torch import Tensor
 
 import arcmask.evaluation.scores as scoring
 from arcmask.checkpoint.fitting import check_corpus
-from arcmask.data import Tokenizer, open_prepared, open_tokenizer
-from arcmask.data.prepared import INDEX
+from arcmask.data import PreparedCorpus, Tokenizer, open_prepared, open_tokenizer
 from arcmask.downloads import cache_folder
 from arcmask.errors import ArcmaskError
 from arcmask.evaluation.cache import Share
 from arcmask.evaluation.evaluator import Evaluator, open_evaluator
-from arcmask.evaluation.statistics import summarize
+from arcmask.evaluation.statistics import half_width, summarize
 from arcmask.evaluation.texts import Reference, ReferenceWords, SampleSet, read_samples
 from arcmask.feedback import find_operator
-from arcmask.files import sha256, writable
+from arcmask.files import sha256
 from arcmask.model import Denoiser
 from arcmask.objective import TwoPass, likelihood_bound
 from arcmask.progress import Progress
+from arcmask.run_folder import check_output, read_settings
 from arcmask.settings.evaluate import EvaluateConfig, PerplexitySettings
 
 _DEFAULT = PerplexitySettings()
@@ -38,34 +39,51 @@ _OWN_TOKENS = "the samples' own"
 def evaluate(config: EvaluateConfig, load: Callable[[str], Denoiser]) -> dict[str, Any] | None:
     """Score what the settings name. `load` opens the checkpoint. None in all processes but the first.
 
-    The keys are `sets` (the record of each set, as `evaluate_set` returns it), `over_sets` and `likelihood`.
+    The keys are `settings`, `sets` (a record each, as `evaluate_set` returns it), `over_sets` and `likelihood`. All
+    models are opened before the first text is scored.
     """
-    share = Share.of_this_process()
-    _check(config)
-    sets = _evaluate_sets(config, share) if config.samples else {}
+    check_evaluation(config)
+    share, denoiser = Share.of_this_process(), None
+    inputs = _open_sets(config) if config.samples else None
+    if config.checkpoint is not None and config.data is not None and share.rank == 0:
+        denoiser = load(config.checkpoint)
+        _open_held_out(denoiser, config.data)
+    sets = {} if inputs is None else _evaluate_sets(config, inputs, share)
     if share.rank != 0:
         return None
-    result: dict[str, Any] = {"sets": sets, "over_sets": over_sets(list(sets.values()))}
-    if config.checkpoint is not None and config.data is not None:
-        bounds = likelihood(load(config.checkpoint), config.data, rows=config.rows, seed=config.seed)
+    result: dict[str, Any] = {"settings": config.to_dict(), "sets": sets, "over_sets": over_sets(list(sets.values()))}
+    if denoiser is not None and config.data is not None:
+        bounds = likelihood(denoiser, config.data, rows=config.rows, seed=config.seed)
         result["likelihood"] = {"checkpoint": config.checkpoint, **bounds}
     return result
 
 
-def _check(config: EvaluateConfig) -> None:
-    """Raise for settings that cannot be carried out, before a model is loaded."""
-    out = writable(Path(config.out))
+def check_evaluation(config: EvaluateConfig) -> str | None:
+    """Raise for what can be known before a model is opened. Return a sentence about a file that will be replaced."""
+    out = Path(config.out)
+    notice = check_output(out, config.to_dict(), _stored_settings, overwrite=config.overwrite)
     if not out.absolute().parent.is_dir():
         raise ArcmaskError(f"cannot write to {out}: its folder does not exist")
-    if config.data is not None and not (Path(config.data) / INDEX).is_file():
-        raise ArcmaskError(f"{config.data!r} is not a prepared corpus: it has no {INDEX}")
+    if config.data is not None:
+        open_prepared(config.data, "validation")
     if config.operator is not None:
         find_operator(config.operator)
+    if config.checkpoint is not None or len(config.samples) > 1:
+        half_width(1.0, 2)  # raises without scipy
+    return notice
+
+
+def _stored_settings(path: Path) -> dict[str, Any] | None:
+    """Return the settings in a file of scores; None if it is something else."""
+    with suppress(ArcmaskError):
+        settings = read_settings(path).get("settings")
+        return settings if isinstance(settings, dict) else None
+    return None
 
 
 def describe_evaluation(config: EvaluateConfig, load: Callable[[str], Denoiser]) -> str:
     """Describe in one sentence what would be scored, after the same checks; reads the samples, opens no evaluator."""
-    _check(config)
+    check_evaluation(config)
     parts = []
     if config.samples:
         sets = [read_samples(source, skip_bad_lines=config.bad_lines == "skip") for source in config.samples]
@@ -73,7 +91,7 @@ def describe_evaluation(config: EvaluateConfig, load: Callable[[str], Denoiser])
         model = "no evaluator" if config.evaluator == "none" else f"the evaluator {config.evaluator}"
         parts.append(f"score {len(texts)} different texts out of {len(sets)} sets with {model}")
     if config.checkpoint is not None and config.data is not None:
-        check_corpus(open_prepared(config.data, "validation"), load(config.checkpoint))
+        _open_held_out(load(config.checkpoint), config.data)
         rows = config.rows or "all"
         parts.append(f"compute the likelihood of {rows} rows of {config.data} under {config.checkpoint}")
     return f"would {' and '.join(parts)}, and write {config.out}"
@@ -163,8 +181,7 @@ def likelihood(
     """
     if rows is not None and rows < 1:
         raise ArcmaskError(f"rows is {rows}, but must be 1 or more")
-    corpus = open_prepared(data, split)
-    check_corpus(corpus, denoiser)
+    corpus = _open_held_out(denoiser, data, split)
     numbers = corpus.spread(rows, seed)
     count = len(numbers)
     feedback = getattr(denoiser, "feedback", None)
@@ -201,8 +218,28 @@ def likelihood(
     return records
 
 
-def _evaluate_sets(config: EvaluateConfig, share: Share) -> dict[str, dict[str, Any]]:
-    """Return the record of each set; nothing in all processes but the first."""
+def _open_held_out(denoiser: Denoiser, data: str, split: str = "validation") -> PreparedCorpus:
+    """Open a split of a prepared folder, and raise if the denoiser cannot read its rows."""
+    corpus = open_prepared(data, split)
+    check_corpus(corpus, denoiser)
+    return corpus
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Inputs:
+    """All that the scores of sets need, opened."""
+
+    reference: Reference | None
+    tokenizer: Tokenizer | None  # that the user named
+    sets: list[SampleSet]
+    mauve_references: list[list[str] | None]  # for each set
+    tokenizers: list[Tokenizer | str]  # of the entropy of each set
+    evaluator: Evaluator | None
+    features: Evaluator | None
+
+
+def _open_sets(config: EvaluateConfig) -> _Inputs:
+    """Read the samples and the reference, and open the evaluators."""
     reference = None if config.reference is None else Reference(config.reference)
     tokenizer = None if config.tokenizer is None else open_tokenizer(config.tokenizer)
     decoder = tokenizer or (None if reference is None else reference.tokenizer())
@@ -213,10 +250,23 @@ def _evaluate_sets(config: EvaluateConfig, share: Share) -> dict[str, dict[str, 
     names = {config.evaluator, config.features if any(references) else "none"} - {"none", "evaluator"}
     models = {name: open_evaluator(name, precision=config.precision) for name in sorted(names)}
     evaluator = models.get(config.evaluator)
-    features = models.get(config.features, evaluator)
+    return _Inputs(
+        reference=reference,
+        tokenizer=tokenizer,
+        sets=sets,
+        mauve_references=references,
+        tokenizers=tokenizers,
+        evaluator=evaluator,
+        features=models.get(config.features, evaluator),
+    )
+
+
+def _evaluate_sets(config: EvaluateConfig, inputs: _Inputs, share: Share) -> dict[str, dict[str, Any]]:
+    """Return the record of each set; nothing in all processes but the first."""
+    sets, evaluator, features, reference = inputs.sets, inputs.evaluator, inputs.features, inputs.reference
     # All sets at once: larger batches of texts of similar length, and one wait for the other processes.
     texts = [text for one in sets for text in one.texts]
-    real = [text for one in references for text in one or ()]
+    real = [text for one in inputs.mauve_references for text in one or ()]
     options: dict[str, Any] = {"cache": cache_folder(), "batch_tokens": config.batch_tokens}
     if evaluator is not None:
         scoring.text_losses(evaluator, texts, config.perplexity, share=share, **options)
@@ -228,10 +278,10 @@ def _evaluate_sets(config: EvaluateConfig, share: Share) -> dict[str, dict[str, 
     options |= {"evaluator": evaluator, "features": features}
     options["reference_words"] = None if reference is None else reference.words()
     records = {}
-    for one, mauve_reference, counted in zip(sets, references, tokenizers, strict=True):
-        tokens = one.token_lists if tokenizer is None else None
-        inputs: dict[str, Any] = {"token_lists": tokens, "tokenizer": counted, "mauve_reference": mauve_reference}
-        record = evaluate_set(one.texts, source=one.source, **inputs, **options)
+    for one, mauve_reference, counted in zip(sets, inputs.mauve_references, inputs.tokenizers, strict=True):
+        options["token_lists"] = one.token_lists if inputs.tokenizer is None else None
+        options |= {"tokenizer": counted, "mauve_reference": mauve_reference}
+        record = evaluate_set(one.texts, source=one.source, **options)
         records[one.source] = record | ({"skipped": one.skipped} if one.skipped else {})
     return records
 

@@ -48,8 +48,12 @@ def summarize(values: Values) -> Summary:
     if n < 2:
         return Summary(mean=mean, std=None, half_width=None, n=n)
     std = float(numbers.std(ddof=1))
-    critical = float(_scipy_stats().t.ppf((1 + CONFIDENCE) / 2, n - 1))
-    return Summary(mean=mean, std=std, half_width=critical * std / math.sqrt(n), n=n)
+    return Summary(mean=mean, std=std, half_width=half_width(std / math.sqrt(n), n), n=n)
+
+
+def half_width(standard_error: float, n: int) -> float:
+    """Return half the width of the 95 % interval of a mean of n values: Student's t with n - 1 degrees of freedom."""
+    return float(_scipy_stats().t.ppf((1 + CONFIDENCE) / 2, n - 1)) * standard_error
 
 
 def paired_difference(first: Values, second: Values) -> PairedDifference:

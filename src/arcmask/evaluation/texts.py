@@ -145,16 +145,17 @@ class Reference:
         if isinstance(corpus, list):
             return [corpus[number] for number in numbers]
         tokenizer = corpus.tokenizer()
-        return [tokenizer.decode(row) for row in corpus.rows(numbers).tolist()]
+        return [tokenizer.decode_row(row) for row in corpus.rows(numbers).tolist()]
 
     def _stream(self, split: str) -> Iterator[str]:
         """Yield a split's text in pieces that end between words. Rows follow one another and may cut words."""
         corpus = open_prepared(self.source, split)
         tokenizer, rest = corpus.tokenizer(), ""
+        around = tokenizer.enclosing or ()
         rows = min(len(corpus), max(1, _TOKENS_FOR_WORDS // corpus.length))
         for start in range(0, rows, _ROWS_AT_A_TIME):
             part = corpus.rows(np.arange(start, min(start + _ROWS_AT_A_TIME, rows)))
-            text = rest + tokenizer.decode(part.flatten().tolist())
+            text = rest + tokenizer.decode([token for token in part.flatten().tolist() if token not in around])
             cut = text.rfind(" ") + 1
             rest = text[cut:]
             yield text[:cut]  # the rest may be half a word

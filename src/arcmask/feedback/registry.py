@@ -19,7 +19,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from arcmask.errors import ArcmaskError
+from arcmask.errors import ArcmaskError, unknown_name
 from arcmask.files import sha256
 
 Function = Callable[..., Tensor]  # (D,), (M, K, D), (M, K), (M,), steps -> (M, D)
@@ -163,8 +163,7 @@ def find_operator(source: "str | Function | Operator") -> Operator:
     if ".py:" in source:
         return find_operator(_function_in_file(source))
     if source not in OPERATORS:
-        names = ", ".join(sorted(OPERATORS))
-        raise ArcmaskError(f"unknown operator {source!r}; choose one of: {names}, or FILE.py:FUNCTION")
+        raise ArcmaskError(f"{unknown_name('operator', source, OPERATORS)}, or FILE.py:FUNCTION")
     return OPERATORS[source]
 
 

@@ -95,6 +95,16 @@ class Model(nn.Module, Denoiser):
     mask_id: int = -1
     max_length: int | None = None
 
+    @property
+    def enclosing(self) -> tuple[int, int] | None:
+        """The ids of [CLS] and [SEP] if the tokenizer has them. They are around every row, and never masked."""
+        return getattr(self.tokenizer, "enclosing", None)
+
+    @property
+    def special_ids(self) -> tuple[int, ...]:
+        """The ids that are never sampled, such as [PAD] and [UNK], if the tokenizer has [CLS] and [SEP]."""
+        return getattr(self.tokenizer, "special_ids", ())
+
     def save(self, folder: str | os.PathLike[str], **options: Any) -> None:
         """Write the model, its feedback and its tokenizer. No file is ever half-written.
 
@@ -132,6 +142,14 @@ class Model(nn.Module, Denoiser):
         return self
 
 
+def maskable(denoiser: Denoiser, rows: Tensor, masked: Tensor) -> Tensor:
+    """Return the masked positions (B, L) of rows (B, L) without those that hold [CLS] or [SEP]."""
+    enclosing = getattr(denoiser, "enclosing", None)
+    if enclosing is None:
+        return masked
+    return masked & ~torch.isin(rows, rows.new_tensor(enclosing))
+
+
 @contextmanager
 def without_bars() -> Iterator[None]:
     """Switch off the progress bars of transformers, which are not useful for one or two files."""
@@ -144,8 +162,28 @@ def without_bars() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
+_device: torch.device | None = None  # that the user chose
+
+
+@contextmanager
+def on_device(name: str) -> Iterator[None]:
+    """Let `best_device` return a device: cpu, cuda (the GPU of this process), or cuda:N."""
+    global _device
+    device = torch.device("cuda", local_rank()) if name == "cuda" else torch.device(name)
+    if device.type == "cuda" and device.index >= torch.cuda.device_count():
+        count = torch.cuda.device_count() or "no"
+        raise ArcmaskError(f"the device is {name}, but torch finds {count} GPU{'' if count == 1 else 's'}")
+    before, _device = _device, device
+    try:
+        yield
+    finally:
+        _device = before
+
+
 def best_device() -> torch.device:
-    """Return the GPU of this process (under torchrun, of its local rank), or the CPU if there is none."""
+    """Return the GPU of this process (under torchrun, of its local rank), or the CPU; `on_device` overrides it."""
+    if _device is not None:
+        return _device
     if not torch.cuda.is_available():
         return torch.device("cpu")
     return torch.device("cuda", local_rank())

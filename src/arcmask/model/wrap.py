@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from arcmask.data.tokenizers import adopt_tokenizer
 from arcmask.errors import ArcmaskError
 from arcmask.model.denoiser import Model
 
@@ -61,11 +62,20 @@ class Wrapped(Model):
         (folder / WRAP_FILE).write_text(json.dumps(settings) + "\n")
 
 
-def wrap(model: Any, mask_id: int, *, shift: bool = False, max_length: int | None = None) -> Wrapped:
+def wrap(
+    model: Any,
+    mask_id: int | None = None,
+    *,
+    tokenizer: Any = None,
+    shift: bool = False,
+    max_length: int | None = None,
+) -> Wrapped:
     """Return a denoiser for a transformers model with input embeddings, output embeddings and `inputs_embeds`.
 
-    `shift` is for models whose output at a position predicts the next position (Dream). `max_length` defaults to the
-    model's own. Four positions are run to check that hidden states and logits reproduce the model's own output.
+    `tokenizer`, of transformers or of arcmask, turns prompts into ids and samples into text. It also says which id is
+    the mask, unless `mask_id` does. If it has [CLS] and [SEP], they enclose every sample, and special tokens are never
+    sampled. `shift` is for models whose output at a position predicts the next position (Dream). `max_length` defaults
+    to the model's own. Four positions are run to check that hidden states and logits reproduce the model's own output.
 
     >>> import arcmask
     >>> from transformers import BertConfig, BertForMaskedLM
@@ -80,11 +90,19 @@ def wrap(model: Any, mask_id: int, *, shift: bool = False, max_length: int | Non
         if getattr(getattr(model, name, lambda: None)(), "weight", None) is None:
             raise ArcmaskError(f"a {kind} cannot be wrapped: its {name}() gives no table")
     rows = model.get_input_embeddings().weight.shape[0]
+    if tokenizer is not None:
+        tokenizer = adopt_tokenizer(tokenizer, mask_id)
+        mask_id = tokenizer.mask_id
+        if tokenizer.size > rows:
+            raise ArcmaskError(f"the tokenizer {tokenizer.name} has {tokenizer.size} entries, but the model has {rows}")
+    if mask_id is None:
+        raise ArcmaskError("the mask id is None; give mask_id, or a tokenizer with a mask token")
     if not isinstance(mask_id, int) or not 0 <= mask_id < rows:
         raise ArcmaskError(f"the mask id is {mask_id}, but the model's table has rows 0 to {rows - 1}")
     if max_length is None:
         max_length = _positions(model)
     wrapped = Wrapped(model, mask_id, shift, max_length)
+    wrapped.tokenizer = tokenizer
     _check_product(wrapped)
     return wrapped
 

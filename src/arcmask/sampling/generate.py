@@ -5,6 +5,7 @@ Only `make_sampler` turns settings into a `Sampler`.
 Shapes: L positions.
 """
 
+import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
@@ -67,8 +68,8 @@ def sample(
     """Draw `num` samples of `length` positions in `steps` denoising steps.
 
     `feedback` is "trained" (the denoiser's own), None, a SoftMask, or the name of an operator. `prompt` is text or ids,
-    one for all samples or a list with one for each. Each [MASK] (or mask id) in it is a hole to fill; its other tokens
-    are kept. Sample i depends only on (seed, i) and its prompt.
+    one for all samples or a list with one for each. Each [MASK] (or the model's own mask token, or the mask's id) in it
+    is a hole to fill; its other tokens are kept. Sample i depends only on (seed, i) and its prompt.
 
     >>> import arcmask
     >>> samples = arcmask.sample(arcmask.load("sotu-tiny"), num=2, length=16, steps=4, prompt="the people")
@@ -192,7 +193,7 @@ def draw_batch(
     record = Trace(denoiser.mask_id) if trace else None
     with autocast(config.precision, denoiser.table.device):
         tokens, calls = sampler.run(starts[list(indices)], Draws(config.seed, indices), record)
-    texts = None if tokenizer is None else [tokenizer.decode(row) for row in tokens.tolist()]
+    texts = None if tokenizer is None else [tokenizer.decode_row(row) for row in tokens.tolist()]
     return Samples(tokens=tokens, calls=calls, texts=texts, traces=None if record is None else [record])
 
 
@@ -220,14 +221,20 @@ def find_feedback(denoiser: Any, feedback: SoftMask | str | None) -> SoftMask | 
 
 
 def start_tokens(denoiser: Denoiser, prompt: Prompt | Sequence[Prompt] | None, length: int | None, num: int) -> Tensor:
-    """Return the prompt of each sample, followed by masks up to the length, as (num, L)."""
+    """Return the prompt of each sample, followed by masks up to the length, as (num, L).
+
+    If the denoiser's tokenizer has [CLS] and [SEP], they enclose each row, and the length counts them.
+    """
     prompts, is_shared = _as_list(prompt)
     if not is_shared and len(prompts) != num:
         raise ArcmaskError(f"there are {len(prompts)} prompts for {num} samples")
     ids = [prompt_ids(denoiser, one) for one in prompts]
+    begin, end = zip(*(_around(denoiser, row) for row in ids), strict=True) if ids else ((), ())
+    ids = [first + row for first, row in zip(begin, ids, strict=True)]
     if length is None:
         # A prompt with holes sets the length. A prompt without holes is continued to the model's length.
-        lengths = {len(row) if denoiser.mask_id in row else denoiser.max_length for row in ids}
+        rows = zip(ids, end, strict=True)
+        lengths = {len(row) + len(last) if denoiser.mask_id in row else denoiser.max_length for row, last in rows}
         if len(lengths) > 1:
             raise ArcmaskError(f"the prompts have different lengths ({sorted(lengths, key=str)}); give one length")
         (length,) = lengths or {denoiser.max_length}
@@ -237,11 +244,23 @@ def start_tokens(denoiser: Denoiser, prompt: Prompt | Sequence[Prompt] | None, l
         raise ArcmaskError(f"the length is {length}, but must be 1 or more")
     if denoiser.max_length is not None and length > denoiser.max_length:
         raise ArcmaskError(f"the length is {length}, but the model takes at most {denoiser.max_length} positions")
-    for row in ids:
-        if len(row) > length:
-            raise ArcmaskError(f"the prompt has {len(row)} tokens, but a sample has {length} positions")
-    rows = torch.tensor([row + [denoiser.mask_id] * (length - len(row)) for row in ids], dtype=torch.long)
-    return rows.expand(num, length) if is_shared else rows.reshape(num, length)
+    filled = []
+    for row, last in zip(ids, end, strict=True):
+        count = len(row) + len(last)
+        if count > length:
+            raise ArcmaskError(f"the prompt has {count} tokens, but a sample has {length} positions")
+        filled.append([*row, *[denoiser.mask_id] * (length - count), *last])
+    tokens = torch.tensor(filled, dtype=torch.long)
+    return tokens.expand(num, length) if is_shared else tokens.reshape(num, length)
+
+
+def _around(denoiser: Any, prompt: list[int]) -> tuple[list[int], list[int]]:
+    """Return what a row needs before and after it: [CLS] and [SEP], where the prompt does not have them."""
+    enclosing = getattr(denoiser, "enclosing", None)
+    if enclosing is None:
+        return [], []
+    begin, end = enclosing
+    return [] if prompt[:1] == [begin] else [begin], [] if prompt[-1:] == [end] else [end]
 
 
 def _as_list(prompt: Any) -> tuple[list[Any], bool]:
@@ -269,5 +288,8 @@ def _encode(denoiser: Any, prompt: str) -> list[int]:
     tokenizer = getattr(denoiser, "tokenizer", None)
     if tokenizer is None:
         raise ArcmaskError("the model has no tokenizer; give the prompt as ids")
-    first, *others = [tokenizer.encode(piece) if piece else [] for piece in prompt.split(HOLE)]
+    pieces = re.split("|".join(map(re.escape, {HOLE, tokenizer.mask_token})), prompt)
+    if tokenizer.mask_takes_space:
+        pieces = [*(piece.rstrip(" ") for piece in pieces[:-1]), pieces[-1]]
+    first, *others = [tokenizer.encode(piece) if piece else [] for piece in pieces]
     return [*first, *(token for piece in others for token in (denoiser.mask_id, *piece))]

@@ -184,13 +184,20 @@ class Sampler:
         return tokens, certainty
 
     def _logits(self, batch: _Batch, positions: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield (sequence, position) pairs (M, 2) of marked positions (B, L) and their logits (M, V), in chunks."""
+        """Yield (sequence, position) pairs (M, 2) of marked positions (B, L) and their logits (M, V), in chunks.
+
+        The special tokens of a denoiser that names them get no probability.
+        """
+        special = list(getattr(self.denoiser, "special_ids", ()))
         height = max(1, _CHUNK // self.denoiser.table.shape[0])
         for part in positions.nonzero().split(height):
             if len(part):
                 assert batch.hidden is not None
                 sequence, position = part.to(batch.hidden.device).unbind(1)
-                yield part, self.denoiser.logits(batch.hidden[sequence, position])
+                logits = self.denoiser.logits(batch.hidden[sequence, position])
+                if special:
+                    logits[:, special] = -torch.inf
+                yield part, logits
 
     def _fill(self, batch: _Batch, masked: Tensor) -> None:
         """Fill the positions that no step revealed with the most probable tokens, by a pass without feedback."""

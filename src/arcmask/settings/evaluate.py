@@ -1,7 +1,8 @@
 """The settings of `arcmask evaluate`."""
 
-from dataclasses import dataclass
-from typing import Literal
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
 from arcmask.errors import ArcmaskError, check_choice, check_range
 from arcmask.settings import MAX_LENGTH, MAX_SEED, PRECISIONS, Precision
@@ -58,7 +59,8 @@ class EvaluateConfig:
         operator: FILE.py:FUNCTION, for a checkpoint that was trained with an operator of your own.
         data: The prepared folder whose validation rows the likelihood uses.
         rows: Number of rows for the likelihood. Default: all.
-        out: The file to write.
+        out: The file to write. One that was written with the same settings is replaced.
+        overwrite: Replace any file.
     """
 
     samples: tuple[str, ...] = ()
@@ -77,6 +79,7 @@ class EvaluateConfig:
     data: str | None = None
     rows: int | None = None
     out: str = "scores.json"
+    overwrite: bool = field(default=False, metadata={"flag": True})
 
     def __post_init__(self) -> None:
         if not self.samples and self.checkpoint is None:
@@ -95,3 +98,10 @@ class EvaluateConfig:
             raise ArcmaskError("kmeans_seeds is empty, but MAUVE needs at least one")
         if self.features == "evaluator" and self.evaluator == "none":
             object.__setattr__(self, "features", "none")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings that the scores depend on, as the file stores them."""
+        settings = asdict(self)
+        for name in ("batch_tokens", "out", "overwrite"):
+            del settings[name]
+        return json.loads(json.dumps(settings))

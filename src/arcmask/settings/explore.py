@@ -16,13 +16,15 @@ class ExploreConfig:
     Args:
         feedback: The arms to show side by side, from the same seed: operator names, FILE.py:FUNCTION, or none.
         length: Positions. Default: 128 or twice the prompt, at most the model's length; or that of a prompt with holes.
-        out: The file to write.
+        out: The file to write. One that the same command wrote is replaced.
+        overwrite: Replace any file.
         open: Open the page in a browser.
     """
 
     sample: SampleConfig = field(metadata={"leave_out": ("num", "batch_size")})
     feedback: tuple[str, ...] = ("spherical", "linear", "none")
     out: str = "explore.html"
+    overwrite: bool = field(default=False, metadata={"flag": True})
     open: bool = field(default=False, metadata={"flag": True})
 
     def __post_init__(self) -> None:

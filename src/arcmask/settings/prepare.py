@@ -2,8 +2,9 @@
 
 import re
 from dataclasses import dataclass, field
+from typing import Literal
 
-from arcmask.errors import ArcmaskError, check_range
+from arcmask.errors import ArcmaskError, check_choice, check_range
 from arcmask.settings import MAX_LENGTH
 
 
@@ -48,6 +49,8 @@ class PrepareConfig:
         holdout: Validation documents: `every:N`, `last:N` or `none`. Default: `every:20`, or `last:100000` for
             OpenWebText from the hub.
         documents: Use only the first N documents. A streamed corpus needs it for `last:N`.
+        row_form: What a row is: `stream` (a piece of the joined documents) or `enclosed` (the same between [CLS] and
+            [SEP]). Default: enclosed if the tokenizer has these tokens.
         text_key: The key or column that holds the text, in JSONL, parquet and hub datasets.
         streaming: Stream a hub dataset instead of storing it first.
         shard_rows: Rows per shard file. Default: about 64 million tokens.
@@ -60,6 +63,7 @@ class PrepareConfig:
     length: int = 1024
     holdout: str | None = None
     documents: int | None = None
+    row_form: Literal["stream", "enclosed"] | None = None
     text_key: str = "text"
     streaming: bool = False
     shard_rows: int | None = None
@@ -70,6 +74,7 @@ class PrepareConfig:
             if not getattr(self, name):
                 raise ArcmaskError(f"{name} is empty")
         check_range(2, MAX_LENGTH, self, "length")
+        check_choice("row_form", self.row_form or "stream", ("stream", "enclosed"))
         check_range(1, 10**12, self, "documents", "shard_rows")
         if self.streaming and not self.corpus.startswith("hub:"):
             raise ArcmaskError(f"only a hub dataset (hub:NAME) can be streamed, but the corpus is {self.corpus!r}")

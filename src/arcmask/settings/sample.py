@@ -19,7 +19,7 @@ class SampleConfig:
         budget: Steps as a fraction of the length, such as 1/16, in place of steps.
         feedback: The feedback operator: a name, FILE.py:FUNCTION, or none. Default: what the checkpoint was trained
             with.
-        prompt: Text that every sample starts with. Each [MASK] in it is a hole to fill.
+        prompt: Text that every sample starts with. Each [MASK] in it, or the model's own mask token, is a hole to fill.
         rule: The step rule: ancestral, first-hitting, confidence, remask-cap or remask-loop.
         temperature: Softmax temperature of the draws.
         top_p: Nucleus sampling: the probability mass to draw from.

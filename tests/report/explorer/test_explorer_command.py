@@ -42,16 +42,37 @@ def test_the_same_command_gives_the_same_bytes_and_opens_them_if_asked(checkpoin
     pages = []
     for more in ([], ["--open"]):
         cli.main(["explore", checkpoint, "--steps", "3", "--length", "9", *more])
-        assert capsys.readouterr().out == "explore.html\n"
+        printed = capsys.readouterr()
+        assert printed.out == "explore.html\n"
         pages.append((tmp_path / "explore.html").read_bytes())
+    assert printed.err == "explore.html exists with the same settings; it is replaced\n"
     assert pages[0] == pages[1]
     assert opened == [(tmp_path / "explore.html").as_uri()]
+
+
+def test_another_page_is_refused_unless_it_may_be_overwritten(checkpoint, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = ["explore", checkpoint, "--steps", "3", "--length", "9", "--feedback", "none", "--prompt", 'a "b\\ <c>']
+    cli.main(words)
+    page = (tmp_path / "explore.html").read_bytes()
+    with pytest.raises(SystemExit, match="2"):
+        cli.main([*words, "--seed", "1"])
+    assert "explore.html has other settings (command is 'arcmask explore " in capsys.readouterr().err
+    (tmp_path / "diary.html").write_text("my page")
+    with pytest.raises(SystemExit, match="2"):
+        cli.main([*words, "--out", "diary.html"])
+    assert "diary.html exists already and was not written by this command" in capsys.readouterr().err
+    assert ((tmp_path / "explore.html").read_bytes(), (tmp_path / "diary.html").read_text()) == (page, "my page")
+    cli.main(words)
+    cli.main([*words, "--seed", "1", "--overwrite"])
+    assert "explore.html is overwritten\n" in capsys.readouterr().err
+    assert (tmp_path / "explore.html").read_bytes() != page
 
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--feedback", "spherical", "spheric"], "unknown operator 'spheric'; choose one of: linear, none, renorm"),
+        (["--feedback", "spherical", "spheric"], "unknown operator 'spheric'; did you mean 'spherical'? choose one of"),
         (["--prompt", "a" * 65], "the prompt has 65 tokens, but a sample has 64 positions\n"),
         (["--out", "/dev/null"], "cannot write to /dev/null: it is not a regular file\n"),
         (["--steps", "0"], "steps is 0, but must lie between 1 and 1,048,576\n"),
