@@ -62,7 +62,8 @@ class Parser(ArgumentParser):
         words = re.sub(r"(?<=required: ).*", lambda names: re.sub(r"\w+\.(\w+)", r"--\1", names[0]), words)
         union = re.match(r"(--\S+:).*?Subtypes: \[((?:[^][]|\[.*?\])*)\].*?[Vv]alue: (\S+)", words)
         if union:
-            kinds = [kind for kind in re.findall(r"\w+\[.*?\]|\w+", union[2]) if kind != "NoneType"]
+            choices = re.sub(r"Literal\['(\w+)'\]", r"\1", union[2])
+            kinds = [kind for kind in re.findall(r"\w+\[.*?\]|\w+", choices) if kind != "NoneType"]
             words = f"{union[1]} Expected a {' or '.join(kinds)}. Got value: {union[3]}"
         if literal := re.match(r"(--\S+): Expected a Literal\[(.*?)\].*\. Got value: (\S+)", words):
             words = str(unknown_name(literal[1], literal[3], re.findall(r"'(.*?)'", literal[2])))
