@@ -4,6 +4,7 @@ import io
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -138,6 +139,18 @@ def test_bad_input_leaves_nothing_behind(tmp_path):
     result = run(command(tmp_path / "no-model", tmp_path / "new" / "samples.jsonl"))
     assert result.returncode == 2
     assert not (tmp_path / "new").exists()
+
+
+def test_with_a_file_it_says_what_it_did_and_what_comes_next(checkpoint, tmp_path):
+    out = tmp_path / "my samples.jsonl"
+    for num, drawn, kept in ((3, 3, ""), (5, 2, "; 3 were there"), (5, 0, "; 5 were there")):
+        summary, following = run(command(checkpoint, out, "--num", str(num))).stdout.splitlines()
+        rate = r" \([\d.]+ per second\)" if drawn else ""
+        pattern = (
+            rf"{re.escape(str(out))}: {drawn} samples of {re.escape(str(checkpoint))} drawn in [\d.]+ s{rate}{kept}"
+        )
+        assert re.fullmatch(pattern, summary), summary
+        assert following == f"next: arcmask evaluate '{out}'"
 
 
 def test_without_a_file_texts_are_printed(checkpoint, unbroken):
