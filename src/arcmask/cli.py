@@ -9,16 +9,27 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import MISSING, asdict
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
+from textwrap import indent
 
 import yaml
 from jsonargparse import Namespace
 
 import arcmask
 from arcmask.errors import ArcmaskError, Stopped
-from arcmask.parsing import LONG_TEXT, Command, Parser, add_settings, build_settings, report, settings_of
-from arcmask.recipes import EXPERIMENTS, RECIPES, find_recipe
-from arcmask.run_folder import plain_yaml
+from arcmask.parsing import (
+    LONG_TEXT,
+    Command,
+    HelpFormatter,
+    Parser,
+    add_settings,
+    build_settings,
+    report,
+    settings_of,
+)
+from arcmask.recipes import EXPERIMENTS, RECIPES, find_recipe, list_recipes
+from arcmask.run_folder import plain_yaml, read_yaml_text
 from arcmask.settings.convert import ConvertConfig
 from arcmask.settings.evaluate import EvaluateConfig
 from arcmask.settings.experiment import ReproduceCommand
@@ -37,7 +48,9 @@ COMMANDS = {
     "prepare": Command(
         "tokenise a corpus into rows that training reads", PrepareConfig, ("corpus", "out"), has_dry_run=True
     ),
-    "train": Command("train a model by a recipe, or resume it", TrainCommand, ("recipe",), has_dry_run=True),
+    "train": Command(
+        "train a model, by a recipe or on your own data, or resume it", TrainCommand, ("recipe",), has_dry_run=True
+    ),
     "tune": Command("fit feedback to a model as it is, without training it", TuneConfig, ("checkpoint",)),
     "sample": Command("write text with a checkpoint", SampleConfig, ("checkpoint",)),
     "evaluate": Command("score samples, and a checkpoint's likelihood", EvaluateConfig, ("samples",), has_dry_run=True),
@@ -54,10 +67,12 @@ def build_parser(recipe: str | None = None) -> Parser:
         prog="arcmask",
         description="Predictive feedback for masked diffusion language models, along the sphere of their embeddings.",
         version=arcmask.__version__,
+        formatter_class=HelpFormatter,
     )
     subcommands = parser.add_subcommands(required=False)
     for name, command in COMMANDS.items():
-        subparser = Parser(description=command.summary, print_config="--print-%s")
+        epilog = f"recipes:\n{indent(list_recipes(RECIPES), '  ')}" if name == "train" else None
+        subparser = Parser(description=command.summary, epilog=epilog, print_config="--print-%s")
         subparser.add_argument("--config", action="config", help="a YAML file with settings; options override it")
         add_settings(subparser, command)
         if name == "train" and recipe is not None:
@@ -102,15 +117,32 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _parse_and_run(words: list[str]) -> None:
     _check_text("an argument", words)
     if words in (["train"], ["reproduce"]):
-        names = RECIPES if words == ["train"] else EXPERIMENTS
-        raise ArcmaskError(f"arcmask {words[0]} needs a RECIPE; choose one of: {', '.join(sorted(names))}")
-    recipe = words[1] if words[:1] == ["train"] and len(words) > 1 and not words[1].startswith("-") else None
+        names, other = (RECIPES, ", or --data and --init") if words == ["train"] else (EXPERIMENTS, "")
+        raise ArcmaskError(f"arcmask {words[0]} needs a RECIPE{other}; choose one of: {', '.join(sorted(names))}")
+    recipe = find_recipe_name(words)
     parser = build_parser(recipe)
     namespace = parser.parse_args(words)
     if namespace.subcommand is None:
         parser.print_help()
     else:
         _run(namespace.subcommand, namespace[namespace.subcommand])
+
+
+def find_recipe_name(words: Sequence[str]) -> str | None:
+    """Return the recipe of a `train` command line, wherever it stands, or that of its settings file, or None."""
+    if words[:1] != ["train"] or len(words) < 2:
+        return None
+    for before, word in pairwise(words):
+        is_value = before.startswith("-") and "=" not in before and before not in ("--dry-run", "--print-config")
+        if word in RECIPES and not is_value:
+            return word
+    if not words[1].startswith("-"):
+        return words[1]
+    for before, word in pairwise(words):
+        if before == "--config" or word.startswith("--config="):
+            settings = yaml.safe_load(read_yaml_text(Path(word.removeprefix("--config="))) or "{}")
+            return None if settings.get("recipe") is None else str(settings["recipe"])
+    return None
 
 
 def _check_text(kind: str, values: Sequence[object]) -> None:
