@@ -1,4 +1,4 @@
-"""`arcmask train`: train a model by a recipe, or resume it."""
+"""`arcmask train`: train a model, by a recipe or by settings of one's own, or resume it."""
 
 import shlex
 from pathlib import Path
@@ -46,5 +46,5 @@ def _check(command: TrainCommand) -> PrepareConfig | None:
     if not command.resume and Path(command.folder).exists():
         raise ArcmaskError(f"the run {command.folder} exists already, and resume is false; give another name")
     check_settings(command.train, Path(command.folder))
-    data = find_recipe(command.recipe).prepare
-    return data if command.train.data == data.out else None
+    data = None if command.recipe is None else find_recipe(command.recipe).prepare
+    return data if data is not None and command.train.data == data.out else None

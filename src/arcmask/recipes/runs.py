@@ -46,7 +46,7 @@ def sotu_tiny_base() -> Recipe:
 
 
 def sotu_tiny(operator: str) -> Recipe:
-    """Continue the training of `sotu-tiny` with feedback.
+    """Continue the shipped character model with the operator in the recipe's name.
 
     The entropy of 27 symbols is at most 3.3 nats, so the centre is -1.5 in place of -4.
     """
@@ -71,7 +71,10 @@ def sotu_tiny(operator: str) -> Recipe:
 
 
 def owt_continue(operator: str) -> Recipe:
-    """Continue the pre-training of the released 169M model as in the paper: 7,000 steps of 512 rows of 1,024 tokens."""
+    """Continue the released 169M model as in the paper, with the operator in the recipe's name.
+
+    These are 7,000 steps of 512 rows of 1,024 tokens.
+    """
     prepare = PrepareConfig(
         corpus="hub:Skylion007/openwebtext", out="data/owt-gpt2-1024", tokenizer="gpt2", length=1024
     )

@@ -70,8 +70,8 @@ def sample(
 
     `feedback` is "trained" (the denoiser's own), None, a SoftMask, or the name of an operator. `prompt` is text or ids,
     one for all samples or a list with one for each. Each [MASK] (or the model's own mask token, or the mask's id) in it
-    is a hole to fill; its other tokens are kept. Sample i depends only on (seed, i) and its prompt. `progress` shows a bar
-    with rate and time left.
+    is a hole to fill; its other tokens are kept. Sample i depends only on (seed, i) and its prompt. `progress` shows a
+    bar with rate and time left.
 
     >>> import arcmask
     >>> samples = arcmask.sample(arcmask.load("sotu-tiny"), num=2, length=16, steps=4, prompt="the people")

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from arcmask.errors import ArcmaskError, check_range
@@ -152,20 +153,21 @@ TrainConfig.__doc__ = (TrainConfig.__doc__ or "").replace("{operators}", OPERATO
 
 @dataclass(frozen=True, kw_only=True)
 class TrainCommand:
-    """A recipe's settings, any of which can be changed, and where to train.
+    """A recipe's settings, any of which can be changed, or settings of one's own; and where to train.
 
     Args:
-        recipe: The name of a recipe, which sets every setting that is not given.
-        run: The folder of the run. Default: runs/RECIPE.
+        recipe: The name of a recipe, which sets every setting that is not given. Without one, give --data and --init.
+        run: The folder of the run. Default: runs/RECIPE, or runs/DATA-OPERATOR without a recipe.
         resume: Resume a run that exists; false refuses it.
     """
 
-    recipe: str
     train: TrainConfig
+    recipe: str | None = None
     run: str | None = None
     resume: bool = True
 
     @property
     def folder(self) -> str:
         """The folder of the run."""
-        return self.run or f"runs/{self.recipe}"
+        operator = self.train.operator.rpartition(":")[2]  # of FILE.py:FUNCTION, the function
+        return self.run or f"runs/{self.recipe or f'{Path(self.train.data).resolve().name}-{operator}'}"
