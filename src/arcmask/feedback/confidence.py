@@ -144,7 +144,7 @@ class Confidence(nn.Module):
         weight, scale = weight.detach().double(), self.scale.item()
         median = weight.median().item()
         fit = (
-            "fit the confidence to the model with `arcmask tune`, `train --centre auto --steepness auto` or, in Python, "
+            "fit the confidence to the model with `arcmask tune`, `train --centre auto --steepness auto` or in Python "
             "`SoftMask.calibrated`"
         )
         if (weight < _NEAR * scale).double().mean().item() >= _MOST:
