@@ -58,7 +58,7 @@ class Operator:
     @property
     def is_ours(self) -> bool:
         """Whether the operator is part of this package."""
-        return self.function is not None and self.function.__module__.startswith("arcmask.")
+        return str(getattr(self.function, "__module__", None)).startswith("arcmask.")
 
     def require(self) -> Function:
         """Return the function, or raise if a checkpoint names it and the user has not passed it."""
