@@ -4,6 +4,7 @@ import io
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -140,6 +141,16 @@ def test_bad_input_leaves_nothing_behind(tmp_path):
     assert not (tmp_path / "new").exists()
 
 
+def test_with_a_file_it_says_what_it_did_and_what_comes_next(checkpoint, tmp_path):
+    out = tmp_path / "my samples.jsonl"
+    for num, drawn, kept in ((3, 3, ""), (5, 2, "; 3 were there"), (5, 0, "; 5 were there")):
+        summary, following = run(command(checkpoint, out, "--num", str(num))).stdout.splitlines()
+        rate = r" \([\d.]+ per second\)" if drawn else ""
+        start = re.escape(f"{out}: {drawn} samples of {checkpoint} drawn in ")
+        assert re.fullmatch(rf"{start}[\d.]+ s{rate}{kept}", summary), summary
+        assert following == f"next: arcmask evaluate '{out}'"
+
+
 def test_without_a_file_texts_are_printed(checkpoint, unbroken):
     result = run(command(checkpoint, None, "--num", "2"))
     assert result.stdout.splitlines() == [unbroken[0]["text"], unbroken[1]["text"]]
@@ -164,7 +175,7 @@ def test_a_file_of_another_run_is_refused_and_left_alone(checkpoint, tmp_path):
         (["--budget", "1/4"], "arcmask: steps is 12 and budget is 1/4; give one of them\n"),
         (["--out", "/dev/null"], "arcmask: cannot write to /dev/null: it is not a regular file\n"),
         (["--batch_size", "0"], "arcmask: batch_size is 0, but must lie between 1 and 1,048,576\n"),
-        (["--precision", "half"], "arcmask: --precision: Expected a Literal['auto', 'float32', 'bfloat16']"),
+        (["--precision", "half"], "arcmask: unknown --precision 'half'; choose one of: auto, bfloat16, float32\n"),
     ],
 )
 def test_bad_settings_are_said_before_the_model_is_opened(tmp_path, options, sentence):

@@ -243,6 +243,17 @@ def test_streams_depend_on_seed_and_index_alone():
     assert not torch.equal(Draws(7, [3]).uniform(4), Draws(7, [4]).uniform(4))
 
 
+def test_progress_counts_every_sample_and_changes_none(model, monkeypatch, capsys):
+    monkeypatch.setattr("arcmask.progress._SECONDS_BETWEEN_LINES", 0.0)
+    settings = {"num": 5, "length": 8, "steps": 2, "batch_size": 2}
+    plain = sample(model, **settings)
+    assert capsys.readouterr().err == ""
+    shown = sample(model, **settings, progress=True)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(" samples,")[0] for line in lines] == [f"sampling: {done} of 5" for done in (2, 4, 5)]
+    assert torch.equal(plain.tokens, shown.tokens)
+
+
 def test_the_top_level_name_is_the_same_function(model):
     assert torch.equal(arcmask.sample(model, steps=3).tokens, sample(model, steps=3).tokens)
 

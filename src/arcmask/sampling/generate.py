@@ -64,12 +64,14 @@ def sample(
     drop_crossing: bool = False,
     precision: Precision = "auto",
     trace: bool = False,
+    progress: bool = False,
 ) -> Samples:
     """Draw `num` samples of `length` positions in `steps` denoising steps.
 
     `feedback` is "trained" (the denoiser's own), None, a SoftMask, or the name of an operator. `prompt` is text or ids,
     one for all samples or a list with one for each. Each [MASK] (or the model's own mask token, or the mask's id) in it
-    is a hole to fill; its other tokens are kept. Sample i depends only on (seed, i) and its prompt.
+    is a hole to fill; its other tokens are kept. Sample i depends only on (seed, i) and its prompt. `progress` shows a
+    bar with rate and time left.
 
     >>> import arcmask
     >>> samples = arcmask.sample(arcmask.load("sotu-tiny"), num=2, length=16, steps=4, prompt="the people")
@@ -92,7 +94,12 @@ def sample(
     )
     starts = start_tokens(denoiser, prompt, length, num)
     sampler = make_sampler(denoiser, config, starts.shape[1], feedback, rule)
-    parts = [draw_batch(sampler, starts, batch, config, trace=trace) for batch in _batches(range(num), batch_size)]
+    parts = []
+    with Progress("sampling", unit="samples", total=num) if progress else nullcontext() as bar:
+        for batch in _batches(range(num), batch_size):
+            parts.append(draw_batch(sampler, starts, batch, config, trace=trace))
+            if bar is not None:
+                bar.advance(len(batch))
     return Samples(
         tokens=torch.cat([part.tokens for part in parts] or [starts]),
         calls=torch.cat([part.calls for part in parts] or [torch.zeros(0, dtype=torch.long)]),
