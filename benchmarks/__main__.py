@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-NAMES = ("operators", "denoiser", "sampling", "training", "evaluation")
+NAMES = ("operators", "denoiser", "sampling", "training", "gain", "evaluation")
 
 
 def main(names: list[str]) -> None:

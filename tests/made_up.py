@@ -20,6 +20,13 @@ ARMS: dict[str, tuple[str, dict[str, Any], float]] = {
     "spherical": ("spherical", {"operator": "spherical"}, 0.05),
 }
 WORDS = ("the", "of", "congress", "nation", "people", "and", "to", "great", "peace", "war", "states", "union", "we")
+# The same without training: an arm's second field says how its frozen backbone is used.
+FROZEN: dict[str, tuple[str, dict[str, Any], float]] = {
+    "base": ("base", {"tune": None}, 0.0),
+    "base-temperature-0.9": ("base, temperature 0.9", {"tune": None, "temperature": 0.9}, 0.01),
+    "linear-tuned": ("linear (LERP), tuned", {"tune": {"operator": "linear", "fixed": False}}, 0.015),
+    "spherical-tuned": ("spherical (SLERP), tuned", {"tune": {"operator": "spherical", "fixed": False}}, 0.02),
+}
 NASTY = "<script>document.title='broken'</script> & \"quotes\" <b>bold</b>"
 
 
@@ -110,7 +117,7 @@ def make_experiment(
 ) -> Path:
     """The whole folder, all cells finished; `plan` changes plan.json."""
     folder.mkdir(parents=True)
-    described = {name: {"label": arm[0], "train": train_settings(arm[1])} for name, arm in arms.items()}
+    described = {name: {"label": label} | _entry(changes) for name, (label, changes, _) in arms.items()}
     told = {
         "recipe": "made-up", "title": "Made-up numbers", "protocol": None, "command": "arcmask reproduce made-up",
         "arms": described,
@@ -124,9 +131,12 @@ def make_experiment(
     for name, (_, changes, gain) in arms.items():
         for seed in seeds:
             home = folder / name / f"seed-{seed}"
-            make_training(home / "train", changes, gain, seed)
+            if "tune" in changes:
+                home.mkdir(parents=True)
+            else:
+                make_training(home / "train", changes, gain, seed)
             bounds = {"plain": bound(1.70 + 0.001 * seed)}
-            if changes["operator"] != "none":
+            if (changes.get("tune") or changes).get("operator", "none") != "none":
                 bounds["two_pass"] = bound(1.70 + 0.001 * seed - gain - 0.0002 * seed)
             (home / "likelihood.json").write_text(json.dumps(bounds))
             for budget in budgets:
@@ -137,6 +147,38 @@ def make_experiment(
                 found = scores(gain, seed, budget, evaluator=evaluator, mauve=mauve)
                 (cell / "scores.json").write_text(json.dumps(found))
     return folder
+
+
+def _entry(changes: dict[str, Any]) -> dict[str, Any]:
+    """An arm's settings in plan.json: those of its training, or of its frozen backbone."""
+    return {"train": None, **changes} if "tune" in changes else {"train": train_settings(changes)}
+
+
+def make_curves(folder: Path, png: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The data of the base's gain and generation curves, which are also written, with this picture."""
+    weights = [0.0, 0.1, 0.3]
+    differences = {"linear": [0.0, -0.0103, 0.0188], "spherical": [0.0, -0.0105, 0.0101]}
+    half_widths = {"linear": [0.0, 0.0011, 0.0031], "spherical": [0.0, 0.0012, 0.0030]}
+    gain = {"rows": 64, "plain": 1.43, "weights": weights, "difference": differences, "half_width": half_widths}
+    points = {
+        "linear": [generation_point(0.15, 1.2, 1.9), generation_point(0.3, 5.04, 2.1)],
+        "spherical": [generation_point(0.15, 0.9, 1.8), generation_point(0.3, 4.1, 2.2)],
+    }
+    plain = [generation_point(1.0, None, None), generation_point(0.85, None, None)]
+    generation = {"quality": "real words (%)", "unit": "points", "better": "higher", "samples": 96, "length": LENGTH}
+    generation |= {"steps": 64, "operators": points, "plain": plain}
+    home = folder / "base" / "inspect"
+    home.mkdir(parents=True, exist_ok=True)
+    for name, data in (("gain", gain), ("generation", generation)):
+        (home / f"{name}.json").write_text(json.dumps(data | {"reading": f"The reading of {name}."}))
+        (home / f"{name}.png").write_bytes(png)
+    return gain, generation
+
+
+def generation_point(setting: float, gain: float | None, half_width: float | None) -> dict[str, Any]:
+    """A point of a generation curve."""
+    quality = {"setting": setting, "quality": 63.0, "quality_half_width": 2.0, "entropy": 2.7}
+    return quality | {"difference": 2.0, "half_width": 2.1, "gain": gain, "gain_half_width": half_width}
 
 
 def bound(nats: float) -> dict[str, float]:

@@ -114,7 +114,7 @@ def commands_with(operators: str, corpus: str, base: Path) -> dict[str, str]:
         "sample": f"sample run --feedback {operator} {SAMPLING} --out samples.jsonl",
         "explore": f"explore run --feedback {operators} none --length 16 --steps 4",
         "evaluate": f"evaluate samples.jsonl --evaluator none --operator {operator} --checkpoint run {likelihood}",
-        "reproduce": f"reproduce quickstart --operators {operators} --base {base} --data {corpus} {PLAN}",
+        "reproduce": f"reproduce quickstart-long --operators {operators} --base {base} --data {corpus} {PLAN}",
     }
 
 

@@ -15,6 +15,12 @@ def test_a_line_says_how_far_how_fast_and_how_long():
     assert job.line(100.0) == "preparing: 150 of 300 documents, 0.5/s, 5 min left"
 
 
+def test_a_line_ends_with_the_note():
+    job = Progress("training", unit="steps", total=4)
+    job.advance(1, "loss 2.5")
+    assert job.line(1.0) == "training: 1 of 4 steps, 1/s, 3 s left; loss 2.5"
+
+
 def test_without_a_total_the_time_left_is_not_guessed():
     job = Progress("preparing", unit="documents", total=None)
     job.advance(50)
@@ -42,3 +48,14 @@ def test_a_terminal_gets_a_bar(capsys, monkeypatch):
     assert "preparing" in written
     assert "3/3 documents" in written
     assert "━" in written
+
+
+def test_a_narrow_terminal_shows_the_note_on_one_line_below_the_bar(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "60")
+    with Progress("training", unit="steps", total=3) as job:
+        job.advance(3, "loss 2.5, validation [2.4], " + "x" * 100)
+    written = re.sub("\x1b\\[[0-9;?]*[a-zA-Z]", "", capsys.readouterr().err)
+    notes = [line.rstrip() for line in written.replace("\r", "\n").splitlines() if "loss" in line]
+    assert notes
+    assert all(line.startswith("loss 2.5, validation [2.4], x") and line.endswith("…") for line in notes)

@@ -11,7 +11,7 @@ import pytest
 from models import some_tokens
 from transformers import BertConfig, BertForMaskedLM
 
-from arcmask.cli import build_parser
+from arcmask.cli import build_parser, find_recipe_name
 from arcmask.recipes import find_experiment
 
 ROOT = Path(__file__).parents[1]
@@ -36,7 +36,7 @@ parser = cache(build_parser)
 @pytest.mark.parametrize("line", command_lines())
 def test_every_command_on_the_pages_parses(line):
     words = [word for word in shlex.split(line) if word != "--print-config"]  # it exits
-    namespace = parser(words[1] if words[0] == "train" else None).parse_args(words)
+    namespace = parser(find_recipe_name(words)).parse_args(words)
     assert namespace.subcommand == words[0]
 
 

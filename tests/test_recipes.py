@@ -55,4 +55,4 @@ def test_an_unknown_recipe_lists_the_known_ones():
         find_recipe("x")
     result = subprocess.run([sys.executable, "-m", "arcmask", "train"], capture_output=True, text=True, check=False)
     assert result.returncode == 2
-    assert result.stderr.startswith("arcmask: arcmask train needs a RECIPE; choose one of: owt-continue-linear")
+    assert result.stderr.startswith("arcmask: arcmask train needs a RECIPE, or --data and --init; choose one of: owt-")

@@ -14,12 +14,14 @@ import numpy as np
 import yaml
 
 import arcmask
-from arcmask import figures
+import arcmask.commands.tune
+from arcmask import commands, figures
 from arcmask.checkpoint import convert
 from arcmask.data import open_prepared
 from arcmask.diagnostics import predict, top_accuracy
 from arcmask.evaluation import likelihood
 from arcmask.run_folder import newest_checkpoint
+from arcmask.settings.tune import TuneConfig
 
 NAME = "sotu-tiny"
 ROOT = Path(__file__).parents[2]
@@ -62,12 +64,21 @@ def draw(losses: list[tuple[int, float]], trigram: float) -> None:
     figures.save(figure, FIGURE, {"steps": steps, "bits": bits, "trigram": trigram})
 
 
+def tune(data: str) -> None:
+    """Fit feedback to the model as it is, and ship it with the model."""
+    settings = TuneConfig(checkpoint=str(SHIPPED), data=data, out=f"{SHIPPED}-tuned", rows=256, held_out_rows=2048)
+    commands.tune.run(settings)
+    shutil.move(f"{SHIPPED}-tuned/feedback.json", SHIPPED / "feedback.json")
+    shutil.rmtree(f"{SHIPPED}-tuned")
+
+
 def main(run: Path, data: str) -> None:
-    """Write the weights, the figure and the card."""
+    """Write the weights, the feedback, the figure and the card."""
     shutil.rmtree(SHIPPED, ignore_errors=True)
     convert(str(run), str(SHIPPED), dtype="bfloat16")
     (SHIPPED / "feedback.json").unlink(missing_ok=True)  # the base was trained without
     model = arcmask.load(SHIPPED).float()
+    tune(data)
     settings = yaml.safe_load((run / "config.yaml").read_text())
     step = int(newest_checkpoint(run).name.removeprefix("step-"))
     corpus = open_prepared(data, "train")

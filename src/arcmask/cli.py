@@ -10,16 +10,27 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import MISSING
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
+from textwrap import indent
 
 import yaml
 from jsonargparse import Namespace
 
 import arcmask
 from arcmask.errors import ArcmaskError, Stopped, check_choice, unknown_name
-from arcmask.parsing import LONG_TEXT, Command, Parser, add_settings, build_settings, report, settings_of
-from arcmask.recipes import EXPERIMENTS, RECIPES, find_recipe
-from arcmask.run_folder import plain_yaml
+from arcmask.parsing import (
+    LONG_TEXT,
+    Command,
+    HelpFormatter,
+    Parser,
+    add_settings,
+    build_settings,
+    report,
+    settings_of,
+)
+from arcmask.recipes import EXPERIMENTS, RECIPES, find_recipe, list_recipes
+from arcmask.run_folder import plain_yaml, read_yaml_text
 from arcmask.settings.convert import ConvertConfig
 from arcmask.settings.evaluate import EvaluateConfig
 from arcmask.settings.experiment import ReproduceCommand
@@ -38,7 +49,9 @@ COMMANDS = {
     "prepare": Command(
         "tokenise a corpus into rows that training reads", PrepareConfig, ("corpus", "out"), has_dry_run=True
     ),
-    "train": Command("train a model by a recipe, or resume it", TrainCommand, ("recipe",), has_dry_run=True),
+    "train": Command(
+        "train a model, by a recipe or on your own data, or resume it", TrainCommand, ("recipe",), has_dry_run=True
+    ),
     "tune": Command(
         "fit feedback to a model as it is, without training it", TuneConfig, ("checkpoint",), has_device=True
     ),
@@ -65,11 +78,14 @@ def build_parser(recipe: str | None = None) -> Parser:
         prog="arcmask",
         description="Predictive feedback for masked diffusion language models, along the sphere of their embeddings.",
         version=arcmask.__version__,
+        formatter_class=HelpFormatter,
     )
     parser.add_argument("--print-completion", metavar="SHELL", help="print a completion script: bash, zsh or tcsh")
     subcommands = parser.add_subcommands(required=False)
     for name, command in COMMANDS.items():
-        subparser = Parser(description=command.summary, print_config="--print-%s")
+        recipes = {"train": RECIPES, "reproduce": EXPERIMENTS}.get(name)
+        epilog = None if recipes is None else f"recipes:\n{indent(list_recipes(recipes), '  ')}"
+        subparser = Parser(description=command.summary, epilog=epilog, print_config="--print-%s")
         subparser.add_argument("--config", action="config", help="a YAML file with settings; options override it")
         add_settings(subparser, command)
         if name == "train" and recipe is not None:
@@ -119,9 +135,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _parse_and_run(words: list[str]) -> None:
     _check_text("an argument", words)
     if words in (["train"], ["reproduce"]):
-        names = RECIPES if words == ["train"] else EXPERIMENTS
-        raise ArcmaskError(f"arcmask {words[0]} needs a RECIPE; choose one of: {', '.join(sorted(names))}")
-    recipe = words[1] if words[:1] == ["train"] and len(words) > 1 and not words[1].startswith("-") else None
+        names, other = (RECIPES, ", or --data and --init") if words == ["train"] else (EXPERIMENTS, "")
+        raise ArcmaskError(f"arcmask {words[0]} needs a RECIPE{other}; choose one of: {', '.join(sorted(names))}")
+    recipe = find_recipe_name(words)
     parser = build_parser(recipe)
     namespace = parser.parse_args(words)
     if namespace.print_completion is not None:
@@ -143,6 +159,23 @@ def _print_completion(parser: Parser, shell: str) -> None:
         for action in command._actions:
             action.complete = shtab.FILE  # type: ignore[attr-defined]
     print(shtab.complete(parser, shell))
+
+
+def find_recipe_name(words: Sequence[str]) -> str | None:
+    """Return the recipe of a `train` command line, wherever it stands, or that of its settings file, or None."""
+    if words[:1] != ["train"] or len(words) < 2:
+        return None
+    for before, word in pairwise(words):
+        is_value = before.startswith("-") and "=" not in before and before not in ("--dry-run", "--print-config")
+        if word in RECIPES and not is_value:
+            return word
+    if not words[1].startswith("-"):
+        return words[1]
+    for before, word in pairwise(words):
+        if before == "--config" or word.startswith("--config="):
+            settings = yaml.safe_load(read_yaml_text(Path(word.removeprefix("--config="))) or "{}")
+            return None if settings.get("recipe") is None else str(settings["recipe"])
+    return None
 
 
 def _check_text(kind: str, values: Sequence[object]) -> None:

@@ -66,9 +66,9 @@ def check_choice(kind: str, name: object, choices: Iterable[str]) -> None:
 
 
 def check_range(low: float, high: float, settings: object, *names: str) -> None:
-    """Raise unless each of the named settings is None, or lies between `low` and `high` (or all of a tuple's do)."""
+    """Raise unless each of the named settings (all of a tuple) is None, "auto", or between `low` and `high`."""
     for name in names:
         value = getattr(settings, name)
         for number in value if isinstance(value, tuple) else (value,):
-            if number is not None and not low <= number <= high:  # also raises for NaN
+            if number not in (None, "auto") and not low <= number <= high:  # also raises for NaN
                 raise ArcmaskError(f"{name} is {number}, but must lie between {low:,} and {high:,}")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn, get_args, get_origin
 
 from docstring_parser import parse as parse_docstring
-from jsonargparse import SUPPRESS, ArgumentParser, Namespace
+from jsonargparse import SUPPRESS, ArgumentParser, DefaultHelpFormatter, Namespace
 
 from arcmask.errors import ArcmaskError, did_you_mean, printable, unknown_name
 from arcmask.run_folder import read_yaml_text
@@ -34,6 +34,13 @@ def report(message: str) -> int:
         message = f"{message[: LONG_TEXT // 2]} … {message[-LONG_TEXT // 2 :]}"
     print(f"arcmask: {printable(message)}", file=sys.stderr)
     return 2
+
+
+class HelpFormatter(DefaultHelpFormatter):
+    """Keep the lines of a text that has several, such as a list of names."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if "\n" in text else super()._fill_text(text, width, indent)
 
 
 class Parser(ArgumentParser):
@@ -62,7 +69,8 @@ class Parser(ArgumentParser):
         words = re.sub(r"(?<=required: ).*", lambda names: re.sub(r"\w+\.(\w+)", r"--\1", names[0]), words)
         union = re.match(r"(--\S+:).*?Subtypes: \[((?:[^][]|\[.*?\])*)\].*?[Vv]alue: (\S+)", words)
         if union:
-            kinds = [kind for kind in re.findall(r"\w+\[.*?\]|\w+", union[2]) if kind != "NoneType"]
+            choices = re.sub(r"Literal\['(\w+)'\]", r"\1", union[2])
+            kinds = [kind for kind in re.findall(r"\w+\[.*?\]|\w+", choices) if kind != "NoneType"]
             words = f"{union[1]} Expected a {' or '.join(kinds)}. Got value: {union[3]}"
         if literal := re.match(r"(--\S+): Expected a Literal\[(.*?)\].*\. Got value: (\S+)", words):
             words = str(unknown_name(literal[1], literal[3], re.findall(r"'(.*?)'", literal[2])))

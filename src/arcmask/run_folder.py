@@ -4,6 +4,7 @@ Training, experiments, diagnostics, the report and checkpoints all go through th
 
 A training run holds config.yaml, metrics.jsonl and checkpoints/step-0001000/. An experiment holds plan.json,
 base/inspect/, and for each arm and seed a training run, likelihood.json, and per budget samples.jsonl and scores.json.
+An arm with tuned feedback has the checkpoint tuned/ instead of training runs.
 """
 
 import json
@@ -22,7 +23,7 @@ from arcmask.files import writable, write_whole
 CONFIG, METRICS, CHECKPOINTS, TRAINING = "config.yaml", "metrics.jsonl", "checkpoints", "train"
 COMPLETE = "complete"  # the marker that is written last into a checkpoint folder
 PLAN, LIKELIHOOD, SAMPLES, SCORES = "plan.json", "likelihood.json", "samples.jsonl", "scores.json"
-INSPECTION = Path("base", "inspect")
+INSPECTION, TUNED = Path("base", "inspect"), "tuned"
 LOCK = ".lock"
 _MOST_NESTED, _MOST_CHARACTERS = 50, 2**28
 

@@ -54,7 +54,20 @@ class World:
         return ["evaluate", samples, "--evaluator", "none", "--reference", self.data, "--out", out]
 
     def inspect(self, checkpoint: str, out: str) -> list[str]:
-        return ["inspect", checkpoint, "--only", "norms,angles", "--tokens", "64", "--out", out]
+        return [
+            "inspect",
+            checkpoint,
+            "--only",
+            "norms",
+            "angles",
+            "gain",
+            "--gain_tokens",
+            "32",
+            "--tokens",
+            "64",
+            "--out",
+            out,
+        ]
 
     def explore(self, checkpoint: str, out: str) -> list[str]:
         return ["explore", checkpoint, "--steps", "2", "--length", "8", "--feedback", "linear", "--out", out]

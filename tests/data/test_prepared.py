@@ -33,6 +33,21 @@ def test_rows_come_from_every_shard_in_the_order_asked_for(prepared):
     assert corpus.frequencies.sum() == tokens.size
 
 
+def test_spread_rows_are_evenly_apart_and_other_seeds_have_other_rows(prepared):
+    corpus = open_prepared(prepared[0])
+    size = len(corpus)
+    for seed in (0, 1, 7, 2**62):
+        assert corpus.spread(seed=seed).tolist() == list(range(size)), "all rows are all rows, whatever the seed"
+        assert corpus.spread(10 * size, seed).tolist() == list(range(size))
+        chosen = corpus.spread(20, seed)
+        assert 0 <= chosen[0] < size / 20
+        assert chosen[-1] < size
+        assert set(np.diff(chosen)) <= {size // 20, size // 20 + 1}
+    assert corpus.spread(20).tolist() == [i * size // 20 for i in range(20)]
+    several = [set(corpus.spread(size // 12, seed).tolist()) for seed in (1, 2, 3, 4, 5)]
+    assert len(set.union(*several)) == 5 * (size // 12), "five seeds share no row"
+
+
 def test_a_copy_for_another_process_is_a_path_and_not_the_data(prepared):
     corpus = open_prepared(prepared[0], "validation")
     content = pickle.dumps(corpus)

@@ -22,6 +22,7 @@ from arcmask.errors import ArcmaskError
 from arcmask.model import MDLM
 from arcmask.settings.inspect import NAMES
 
+UNASKED = tuple(name for name in NAMES if name != "generation")
 NEEDS_NOTHING = {"norms", "cost"}
 TOKENS = 250  # 16 rows of 16
 
@@ -37,12 +38,12 @@ def files_of(names) -> set[str]:
 @pytest.fixture(scope="module")
 def seen(home, tmp_path_factory):
     out = tmp_path_factory.mktemp("out") / "a" / "b"
-    return inspect(InspectConfig(checkpoint=str(home / "runs" / "fed"), out=str(out), tokens=TOKENS))
+    return inspect(InspectConfig(checkpoint=str(home / "runs" / "fed"), out=str(out), tokens=TOKENS, gain_tokens=64))
 
 
 def test_a_run_finds_its_data_and_its_metrics_by_itself(seen):
-    assert (tuple(seen.readings), seen.left_out) == (NAMES, [])
-    assert written(seen.folder) == files_of(NAMES)
+    assert (tuple(seen.readings), seen.left_out) == (UNASKED, [])
+    assert written(seen.folder) == files_of(UNASKED)
 
 
 def test_beside_every_figure_are_its_data_and_how_to_read_them(seen):
@@ -54,7 +55,7 @@ def test_beside_every_figure_are_its_data_and_how_to_read_them(seen):
         assert data
         assert reading in page
         assert reading.endswith(".")
-        assert reading.count(". ") <= 3
+        assert reading.count(". ") <= 4
 
 
 def test_the_numbers_are_those_of_the_functions(home, seen):
@@ -77,10 +78,16 @@ def test_the_numbers_are_those_of_the_functions(home, seen):
 def test_the_same_seed_gives_the_same_numbers(home, seen, tmp_path):
     names = ["angles", "confidence", "accuracy"]
     settings = {"checkpoint": str(home / "runs" / "fed"), "tokens": TOKENS}
-    inspect(InspectConfig(out=str(tmp_path / "same"), only=",".join(names), **settings))
+    inspect(
+        InspectConfig(
+            out=str(tmp_path / "same"),
+            only=tuple(names),
+            **settings,
+        )
+    )
     for name in names:
         assert (tmp_path / "same" / f"{name}.json").read_bytes() == (seen.folder / f"{name}.json").read_bytes(), name
-    inspect(InspectConfig(out=str(tmp_path / "other"), only="accuracy", seed=1, **settings))
+    inspect(InspectConfig(out=str(tmp_path / "other"), only=("accuracy",), seed=1, **settings))
     other = (tmp_path / "other" / "accuracy.json").read_bytes()
     assert other != (seen.folder / "accuracy.json").read_bytes()
 
@@ -90,7 +97,7 @@ def test_without_data_what_needs_none_is_done_and_the_rest_is_said(home, tmp_pat
     assert set(found.readings) == NEEDS_NOTHING
     assert written(tmp_path / "out") == files_of(NEEDS_NOTHING)
     assert found.left_out == [
-        "skipped angles, paths, sphere, confidence, karcher and accuracy, which need text: pass --data FOLDER, "
+        "skipped gain, angles, paths, sphere, confidence, karcher and accuracy, which need text: pass --data FOLDER, "
         "prepared with the model's tokenizer by `arcmask prepare`",
         "skipped training, which needs metrics: pass --run RUN, a training run with feedback",
         "norms are not compared with frequencies: pass --data",
@@ -103,7 +110,7 @@ def test_data_and_run_can_be_given(home, tmp_path):
         data=str(home / "data"),
         run=str(home / "runs" / "fed"),
         out=str(tmp_path),
-        only="training,confidence",
+        only=("training", "confidence"),
         tokens=TOKENS,
     )
     assert set(inspect(config).readings) == {"training", "confidence"}
@@ -120,7 +127,7 @@ def test_a_run_whose_data_is_gone_says_which(home, tmp_path):
 
 
 def test_figures_of_an_earlier_look_are_not_left_behind(home, tmp_path):
-    for only in ("accuracy,angles", "angles"):
+    for only in (("accuracy", "angles"), ("angles",)):
         inspect(InspectConfig(checkpoint=str(home / "runs" / "fed"), out=str(tmp_path), only=only, tokens=64))
     assert written(tmp_path) == files_of(["angles"])
 
@@ -128,7 +135,11 @@ def test_figures_of_an_earlier_look_are_not_left_behind(home, tmp_path):
 def test_a_model_in_bfloat16_is_measured_in_float32(home, tmp_path):
     model = load(home / "model")
     save(model.to(torch.bfloat16), tmp_path / "half")
-    settings = {"data": str(home / "data"), "only": "norms,angles,accuracy", "tokens": TOKENS}
+    settings = {
+        "data": str(home / "data"),
+        "only": ("norms", "angles", "accuracy"),
+        "tokens": TOKENS,
+    }
     found = inspect(InspectConfig(checkpoint=str(tmp_path / "half"), out=str(tmp_path / "out"), **settings))
     assert set(found.readings) == {"norms", "angles", "accuracy"}
 
@@ -138,7 +149,12 @@ def test_a_wrapped_model_is_inspected_like_any_other(home, tmp_path):
     torch.manual_seed(0)
     bert = BertForMaskedLM(BertConfig(vocab_size=28, max_position_embeddings=16, **sizes)).eval()
     bert.save_pretrained(tmp_path / "bert")
-    settings = {"mask_id": 27, "data": str(home / "data"), "only": "norms,accuracy", "tokens": TOKENS}
+    settings = {
+        "mask_id": 27,
+        "data": str(home / "data"),
+        "only": ("norms", "accuracy"),
+        "tokens": TOKENS,
+    }
     found = inspect(InspectConfig(checkpoint=str(tmp_path / "bert"), out=str(tmp_path / "out"), **settings))
     rows = Batches(open_prepared(home / "data", "validation"), batch_size=16, seed=0).batch(0)
     assert top_accuracy(predict(arcmask.wrap(bert, 27), rows)).reading == found.readings["accuracy"]
@@ -155,10 +171,12 @@ def refused(tmp_path: Path, **settings) -> str:
 
 def test_what_is_asked_for_and_cannot_be_had_is_an_error(home, tmp_path):
     model = str(home / "model")
-    assert refused(tmp_path, checkpoint=model, only="norms,angles") == (
-        f"angles of {model} needs text: pass --data FOLDER, prepared with the model's tokenizer by `arcmask prepare`"
-    )
-    assert f"training of {model} needs metrics: pass --run" in refused(tmp_path, checkpoint=model, only="training")
+    assert refused(
+        tmp_path,
+        checkpoint=model,
+        only=("norms", "angles"),
+    ) == (f"angles of {model} needs text: pass --data FOLDER, prepared with the model's tokenizer by `arcmask prepare`")
+    assert f"training of {model} needs metrics: pass --run" in refused(tmp_path, checkpoint=model, only=("training",))
     assert refused(tmp_path, checkpoint=model, run=str(tmp_path)).startswith(
         f"{tmp_path / 'config.yaml'} cannot be read"
     )
@@ -202,7 +220,7 @@ def test_other_bad_input_is_one_sentence(home, tmp_path):
         assert refused(tmp_path, **settings).startswith(sentence)
     for settings, sentence in (
         (
-            {"only": "norms,angels"},
+            {"only": ("norms", "angels")},
             "unknown diagnostic 'angels'; did you mean 'angles'? choose one of: accuracy, angles",
         ),
         ({"tokens": 0}, "tokens is 0, but must lie between 1 and"),
@@ -224,7 +242,7 @@ def command(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_command_prints_the_sentences_and_the_folder(home, tmp_path):
-    result = command(str(home / "model"), "--data", str(home / "data"), "--only", "norms,accuracy", folder=tmp_path)
+    result = command(str(home / "model"), "--data", str(home / "data"), "--only", "norms", "accuracy", folder=tmp_path)
     assert result.returncode == 0, result.stderr
     norms, accuracy, folder = result.stdout.splitlines()
     assert norms.startswith("norms: The norms of 10 tokens ")
@@ -240,7 +258,7 @@ def test_a_small_model_in_the_released_layout_fits_in_four_gigabytes(tmp_path):
     prepare(PrepareConfig(corpus="sotu", out=str(tmp_path / "data"), documents=40))
     result = command(str(tmp_path / "small"), "--data", str(tmp_path / "data"), folder=tmp_path)
     assert result.returncode == 0, result.stderr
-    assert written(tmp_path / "inspect" / "small") == files_of(set(NAMES) - {"training"})
+    assert written(tmp_path / "inspect" / "small") == files_of(set(UNASKED) - {"training"})
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     print(os.linesep, result.stdout, f"peak {children.ru_maxrss / 1e6:.2f} GB, {children.ru_utime:.0f} s of processor")
     assert children.ru_maxrss < 4e6

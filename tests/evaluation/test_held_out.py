@@ -66,7 +66,7 @@ def test_two_passes_are_the_objectives_own_on_the_same_noise(data):
     model.feedback = SoftMask(confidence=Confidence(fixed=0.4))
     found = likelihood(model, data, rows=20, seed=3, batch_size=8)
     corpus = open_prepared(data, "validation")
-    chosen = np.arange(20) * len(corpus) // 20
+    chosen = corpus.spread(20, seed=3)
     batches = [corpus.rows(chosen[start : start + 8]) for start in (0, 8, 16)]
     for kind, fed in (("plain", False), ("two_pass", True)):
         expected = likelihood_bound(TwoPass(model, model.feedback), batches, feedback=fed, seed=3)

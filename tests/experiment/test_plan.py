@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from arcmask.errors import ArcmaskError
-from arcmask.experiment.costs import Clock, describe, format_duration
+from arcmask.experiment.costs import Clock, Costs, describe, format_duration
 from arcmask.feedback import OPERATORS
 from arcmask.recipes import EXPERIMENTS, find_experiment
 from arcmask.settings.experiment import Changes
@@ -17,17 +17,16 @@ def test_every_experiment_builds_and_its_parts_fit(name):
     plan = find_experiment(name)
     assert plan.recipe == name
     assert plan.baseline in plan.arms
+    assert plan.data == plan.prepare.out
+    assert plan.generation.length == plan.prepare.length
     for arm in plan.arms.values():
-        assert arm.train.operator in OPERATORS
-        assert arm.train.data == plan.prepare.out == plan.data
-        assert arm.train.init == plan.base
-        assert plan.generation.length == plan.prepare.length
+        assert arm.operator in OPERATORS
         assert plan.read_at is None or plan.read_at <= arm.train.steps
 
 
 @pytest.mark.parametrize("name", sorted(EXPERIMENTS))
 def test_arms_differ_in_their_feedback_alone(name):
-    arms = [vars(arm.train) for arm in find_experiment(name).arms.values()]
+    arms = [vars(arm.train) for arm in find_experiment(name).arms.values() if arm.train is not None]
     feedback = {"operator", "fixed_weight", "karcher_steps", "top_k"}
     for arm in arms[1:]:
         assert {key for key in arm if arm[key] != arms[0][key]} <= feedback
@@ -44,7 +43,7 @@ def test_the_papers_experiment_is_the_papers():
 def test_a_seed_fixes_training_and_generation(tmp_path):
     plan = find_experiment("quickstart")
     assert plan.train("none", 7).seed == 7
-    assert plan.sample(tmp_path, 7, 32, tmp_path / "out").seed == 7
+    assert plan.sample("none", "checkpoint", 7, 32, tmp_path / "out").seed == 7
     assert "seed" not in plan.to_json()["arms"]["none"]["train"]
 
 
@@ -55,6 +54,7 @@ def test_changes_reach_every_part():
     plan = replace(changes, evaluator="none").apply(find_experiment("quickstart"))
     train = plan.arms["spherical-0.3"].train
     assert (train.steps, train.batch_size, train.micro_batch, train.init, train.data) == (5, 4, 4, "b", "d")
+    assert (plan.base, plan.data) == ("b", "d")
     assert (plan.seeds, plan.budgets, plan.baseline, plan.prepare) == ((9,), (2,), "spherical-0.3", None)
     assert (plan.generation.samples, plan.generation.length, plan.generation.evaluator) == (3, 8, None)
     assert Changes(budgets=[]).apply(plan).budgets == ()  # none is not the recipe's
@@ -63,7 +63,7 @@ def test_changes_reach_every_part():
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"arms": ["x"]}, "unknown arm 'x'; choose one of: linear-0.3, none, spherical-0.3, spherical-learned"),
+        ({"arms": ["x"]}, "unknown arm 'x'; choose one of: base, linear-0.3, none, spherical-0.3, spherical-tuned"),
         ({"seeds": []}, "an experiment needs seeds, but there are none"),
         ({"seeds": [1, 1]}, "the seeds are 1, 1, but each must occur once"),
         ({"seeds": [-1]}, "seeds is -1, but must lie between 0 and"),
@@ -95,6 +95,39 @@ def test_the_papers_dry_run_says_what_it_takes_without_a_download():
     assert "5,000 samples at each of 64, 128, 256, 512 denoising steps, 180,000 in all" in said
     assert "checkpoints 30.5" in said  # 9 x 20 bytes x 169.6M
     assert "time: not estimated, since kuleshov-group/mdlm-owt is fetched only when it is trained" in said
+
+
+def test_a_dry_run_counts_arms_that_are_not_trained(base, corpus):
+    changes = Changes(base=str(base), data=corpus, length=16, arms=["base", "spherical-tuned", "none"])
+    said = describe(changes.apply(find_experiment("quickstart")))
+    assert "\n  base: base, not trained\n" in said
+    assert "tuned, not trained, fitted to 128 rows\n" in said
+    assert "3 training runs, 24,576 tokens in all" in said  # 3 x 32 x 16 x 16
+    assert "32 samples at each of 32 denoising steps, 288 in all" in said  # 3 arms x 3 seeds x 32
+    frozen = describe(replace(changes, arms=["base"]).apply(find_experiment("quickstart")))
+    assert "0 training runs, 0 tokens in all" in frozen
+    assert "GB per process for weights\n" in frozen
+
+
+def test_tuning_is_a_part_of_the_estimate():
+    plan = find_experiment("quickstart")
+    costs = Costs(plan, forward=1.0, plain=2.0, with_feedback=3.0, parameters=1)
+    frozen = replace(costs, plan=Changes(arms=["base"]).apply(plan))
+    both = replace(costs, plan=Changes(arms=["base", "spherical-tuned"]).apply(plan))
+    tuning = plan.arms["spherical-tuned"].tune
+    assert costs.tuning(tuning) > 3 * costs.tuning(replace(tuning, fixed=True)) > 0
+    cells = frozen.total() - frozen.inspection()
+    assert both.total() == pytest.approx(frozen.inspection() + 2 * cells + costs.tuning(tuning))
+
+
+def test_a_plan_that_only_trains_is_stored_as_before_there_were_other_arms():
+    stored = find_experiment("quickstart-operators").to_json()
+    assert set(stored) == {
+        "recipe", "title", "protocol", "baseline", "base", "data", "likelihood_rows", "read_at", "arms", "seeds",
+        "budgets", "sampling", "samples", "length", "evaluator", "start", "features",
+    }  # fmt: skip
+    assert all(set(arm) == {"label", "train", "baseline"} for arm in stored["arms"].values())
+    assert (stored["base"], stored["data"]) == ("sotu-tiny", "data/sotu-text8-128")
 
 
 def test_the_clock_believes_the_measured_step_first_and_the_run_later(monkeypatch):

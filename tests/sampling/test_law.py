@@ -37,7 +37,6 @@ def p_value(frequencies: list[int], law: list[float]) -> float:
     return chisquare(observed, expected).pvalue
 
 
-@pytest.mark.filterwarnings("ignore:the model was not trained with feedback")
 @pytest.mark.parametrize("feedback", [False, True])
 @pytest.mark.parametrize("steps", [2, 3, 5])
 def test_ancestral_samples_follow_their_exact_law(steps, feedback):
@@ -45,7 +44,6 @@ def test_ancestral_samples_follow_their_exact_law(steps, feedback):
     assert p_value(frequencies, tables.ancestral_law(steps, feedback=feedback)) > 1e-3
 
 
-@pytest.mark.filterwarnings("ignore:the model was not trained with feedback")
 def test_broken_samplers_would_be_found_out():
     """The test rejects laws that are off by one step in the rate or in the feedback."""
     frequencies = counts(steps=5, feedback=soft_mask())
@@ -70,7 +68,6 @@ def test_confident_samples_follow_their_exact_law(steps, groups):
     assert p_value(frequencies, tables.first_hitting_law(groups)) < 1e-6
 
 
-@pytest.mark.filterwarnings("ignore:the model was not trained with feedback")
 @pytest.mark.parametrize("feedback", [False, True])
 def test_remasking_samples_follow_their_exact_law(feedback):
     frequencies = counts(steps=3, rule=RemaskCap(cap=0.3), feedback=soft_mask() if feedback else None)

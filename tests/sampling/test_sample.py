@@ -17,7 +17,7 @@ from arcmask.sampling import RULES, Filter, sample
 from arcmask.sampling.draws import Draws
 from arcmask.sampling.rules import RemaskCap, RemaskLoop
 
-pytestmark = pytest.mark.filterwarnings("ignore:the model was not trained with feedback")
+pytestmark = pytest.mark.filterwarnings("ignore:the model has no feedback of its own")
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +168,9 @@ def test_trained_feedback_is_the_default_and_untrained_feedback_warns_once(model
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         sample(model, steps=3, feedback="linear")
-    assert [str(w.message) for w in seen] == ["the model was not trained with feedback; feedback is used all the same"]
+    assert [str(w.message) for w in seen] == [
+        "the model has no feedback of its own, so the default weights are used; `arcmask tune` fits them"
+    ]
     model.feedback = soft_mask()
     try:
         with warnings.catch_warnings():

@@ -190,8 +190,10 @@ def test_a_tracker_that_fails_is_dropped_and_training_goes_on(config, tmp_path, 
 
 def test_a_changed_setting_is_refused_with_the_difference(config, tmp_path):
     train(replace(config, steps=3, validate_every=0), tmp_path / "run")
-    with pytest.raises(ArcmaskError, match=r"has other settings .steps is 3 there and 4 here"):
-        train(replace(config, steps=4, validate_every=0), tmp_path / "run")
+    with pytest.raises(
+        ArcmaskError, match=r"has other settings .steps is 3 there and 2 here; seed is 1 there and 2 here"
+    ):
+        train(replace(config, steps=2, seed=2, validate_every=0), tmp_path / "run")
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from arcmask.data import Tokenizer, open_tokenizer
+from arcmask.data import PreparedCorpus, Tokenizer, open_tokenizer
 from arcmask.errors import ArcmaskError
 from arcmask.feedback import SoftMask
-from arcmask.model import MDLM, MDLMConfig
+from arcmask.model import MDLM, Denoiser, MDLMConfig
 from arcmask.model.mdlm import refuse_misfits
 
 
@@ -46,6 +46,16 @@ def fit(source: str, config: MDLMConfig, weights: dict[str, Tensor]) -> MDLM:
     refuse_misfits(source, report)
     model.load_state_dict(weights, assign=True)
     return model.train(False)
+
+
+def check_corpus(corpus: PreparedCorpus, denoiser: Denoiser) -> None:
+    """Raise unless a corpus fits a model: its ids, its mask, its length and its tokenizer, if the model has one."""
+    corpus.check_fits(
+        vocab_size=denoiser.table.shape[0],
+        mask_id=denoiser.mask_id,
+        max_length=denoiser.max_length,
+        tokenizer=getattr(denoiser, "tokenizer", None),
+    )
 
 
 def default_tokenizer(model: MDLM) -> Tokenizer | None:

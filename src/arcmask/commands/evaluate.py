@@ -30,7 +30,7 @@ def run(config: EvaluateConfig) -> None:
 
 def dry_run(config: EvaluateConfig) -> None:
     """Print what would be scored."""
-    print(describe_evaluation(config))
+    print(describe_evaluation(config, load_for_use))
 
 
 def _print(result: dict[str, Any]) -> None:

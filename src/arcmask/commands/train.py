@@ -1,37 +1,50 @@
-"""`arcmask train`: train a model by a recipe, or resume it."""
+"""`arcmask train`: train a model, by a recipe or by settings of one's own, or resume it."""
 
+import shlex
 from pathlib import Path
 
 from arcmask.data import prepare
 from arcmask.data.packing import describe_job
 from arcmask.errors import ArcmaskError
+from arcmask.progress import announce
+from arcmask.ranks import rank
 from arcmask.recipes import find_recipe
+from arcmask.run_folder import METRICS, interpreting, read_metrics
 from arcmask.settings.prepare import PrepareConfig
 from arcmask.settings.train import TrainCommand
 from arcmask.training import train
+from arcmask.training.checks import check_settings
 from arcmask.training.dry_run import describe_training
+from arcmask.training.metrics import describe_result
 
 
 def run(command: TrainCommand) -> None:
-    """Prepare the recipe's data if it is missing, train, and print the path of the last checkpoint."""
-    if not command.resume and Path(command.folder).exists():
-        raise ArcmaskError(f"the run {command.folder} exists already, and resume is false; give another name")
-    data = _recipe_data(command)
+    """Prepare the recipe's data if it is missing, train, say what was reached, and print the last checkpoint's path."""
+    data = _check(command)
     if data is not None:
         prepare(data)
-    print(train(command.train, command.folder))
+    checkpoint = train(command.train, command.folder)
+    if rank() == 0:
+        with interpreting(Path(command.folder) / METRICS, "the metrics of a training run"):
+            announce(describe_result(read_metrics(command.folder)))
+        name = shlex.quote(command.folder)
+        announce(f"next: arcmask sample {name}, or arcmask report {name}")
+    print(checkpoint)
 
 
 def dry_run(command: TrainCommand) -> None:
     """Print the size of the run and what it would take, from one measured step."""
-    data = _recipe_data(command)
+    data = _check(command)
     if data is not None and not Path(data.out).is_dir():
         print(f"first: {describe_job(data)}; then train {command.folder} (prepare the data to see what that takes)")
     else:
         print(describe_training(command.train, Path(command.folder)))
 
 
-def _recipe_data(command: TrainCommand) -> PrepareConfig | None:
-    """Return how to prepare the data, unless the user named another folder."""
-    data = find_recipe(command.recipe).prepare
-    return data if command.train.data == data.out else None
+def _check(command: TrainCommand) -> PrepareConfig | None:
+    """Check what needs no data, and return how to prepare the data, unless the user named another folder."""
+    if not command.resume and Path(command.folder).exists():
+        raise ArcmaskError(f"the run {command.folder} exists already, and resume is false; give another name")
+    check_settings(command.train, Path(command.folder))
+    data = None if command.recipe is None else find_recipe(command.recipe).prepare
+    return data if data is not None and command.train.data == data.out else None

@@ -2,16 +2,16 @@
 
 from pathlib import Path
 
-from torch import Tensor
-
 from arcmask.checkpoint import load_for_use
-from arcmask.data import PreparedCorpus, open_prepared
-from arcmask.diagnostics.inspection import check_corpus
+from arcmask.checkpoint.fitting import check_corpus
+from arcmask.data import open_prepared
+from arcmask.diagnostics.inspection import find_quality
 from arcmask.errors import ArcmaskError
 from arcmask.feedback import find_operator
 from arcmask.files import writable
+from arcmask.progress import Progress
 from arcmask.settings.tune import TuneConfig
-from arcmask.tuning import tune
+from arcmask.tuning import GENERATION_CELLS, tune
 
 
 def run(config: TuneConfig) -> None:
@@ -23,26 +23,27 @@ def run(config: TuneConfig) -> None:
     train, held_out = (open_prepared(config.data, split) for split in ("train", "validation"))
     denoiser = load_for_use(config.checkpoint, mask_id=config.mask_id)
     check_corpus(train, denoiser)
-    tuned = tune(
-        denoiser,
-        _spread(train, config.rows),
-        config.operator,
-        config.fixed,
-        seed=config.seed,
-        held_out=_spread(held_out, config.held_out_rows),
-        top_k=config.top_k,
-        karcher_steps=config.karcher_steps,
-    )
+    is_bound = config.goal == "bound"
+    with Progress(
+        "fitting", unit="bounds" if is_bound else "sets of samples", total=None if is_bound else GENERATION_CELLS
+    ) as progress:
+        tuned = tune(
+            denoiser,
+            train.rows(train.spread(config.rows)),
+            config.operator,
+            config.fixed,
+            config.goal,
+            config.seed,
+            held_out=held_out.rows(held_out.spread(config.held_out_rows)),
+            top_k=config.top_k,
+            karcher_steps=config.karcher_steps,
+            quality=None if is_bound else find_quality(config.evaluator, train),
+            samples=config.samples,
+            steps=config.steps,
+            advance=progress.advance,
+        )
     denoiser.feedback = tuned.feedback
     denoiser.save(out)
-    gain = f"{tuned.difference:+.4f} ± {tuned.half_width:.4f} nats per token"
     print(f"{tuned.feedback.operator}: {tuned.feedback.confidence.extra_repr()}")
-    print(f"two-pass minus plain bound ({tuned.plain:.4f}) on {tuned.rows} held-out rows: {gain}")
-    print("± is a 95 % confidence interval (Student's t over rows, paired); below 0, feedback helps")
+    print(tuned.reading)
     print(out)
-
-
-def _spread(corpus: PreparedCorpus, count: int) -> Tensor:
-    """Return `count` rows (N, L), spread evenly over a corpus."""
-    count = min(count, len(corpus))
-    return corpus.rows([i * len(corpus) // count for i in range(count)])

@@ -32,6 +32,7 @@ SPLITS = ("train", "validation")
 _NOT_HASHED = ("sampled", "source")
 _ADVICE = "prepare the corpus again"
 _ROUNDS = 8
+_GOLDEN = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio: its multiples modulo 2^64 lie far from each other
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,6 +208,15 @@ class PreparedCorpus:
             raise ArcmaskError(f"{path}, row {row}, has the token id {token} of {self.vocab_size}; {_ADVICE}")
         return torch.from_numpy(tokens)
 
+    def spread(self, count: int | None = None, seed: int = 0) -> NDArray[np.int64]:
+        """Return the numbers of `count` rows (default: all) that are spread evenly over the split.
+
+        The rows of other seeds lie between those of seed 0, so that seeds share no rows if there are enough of them.
+        """
+        count = len(self) if count is None else min(count, len(self))
+        shift = (seed * _GOLDEN % 2**64) * len(self) >> 64
+        return (np.arange(count, dtype=np.int64) * len(self) + shift) // count
+
     @property
     def frequencies(self) -> Tensor:
         """The number of times that each id occurs in the train rows, (V,). Read from the disk at each access."""
@@ -219,8 +229,10 @@ class PreparedCorpus:
             check_hash(self.folder / TOKENIZER / name, digest, _ADVICE)
         return open_tokenizer(self.folder / TOKENIZER)
 
-    def check_fits(self, *, vocab_size: int, mask_id: int, max_length: int | None) -> None:
-        """Raise unless a model with these numbers can read the rows."""
+    def check_fits(
+        self, *, vocab_size: int, mask_id: int, max_length: int | None, tokenizer: Tokenizer | None = None
+    ) -> None:
+        """Raise unless a model with these numbers, and with this tokenizer if it has one, can read the rows."""
         name, where = self.index.tokenizer, f"the corpus in {str(self.folder)!r}"
         if self.vocab_size > vocab_size:
             raise ArcmaskError(f"{where} has {self.vocab_size} token ids ({name}), but the model knows {vocab_size}")
@@ -228,6 +240,11 @@ class PreparedCorpus:
             raise ArcmaskError(f"{where} has the mask id {self.mask_id} ({name}), but the model's is {mask_id}")
         if max_length is not None and self.length > max_length:
             raise ArcmaskError(f"{where} has rows of {self.length} tokens, but the model takes {max_length} at most")
+        if tokenizer is not None and tokenizer.inner.get_vocab() != self.tokenizer().inner.get_vocab():
+            raise ArcmaskError(
+                f"{where} was made with another tokenizer ({name}) than the model's ({tokenizer.name}): their ids "
+                "stand for different tokens"
+            )
 
     def _map(self, name: str, rows: int) -> NDArray[np.unsignedinteger]:
         path = self.folder / name

@@ -1,20 +1,84 @@
 """Draw the records of the diagnostics as figures. This module knows no model."""
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from arcmask.diagnostics.cost import BlendCosts
 from arcmask.diagnostics.curves import TrainingAngles, draw_curves
+from arcmask.diagnostics.gain import GainCurve
+from arcmask.diagnostics.generation import GenerationCurve
 from arcmask.diagnostics.masked_positions import Accuracy, Angles, ConfidenceWeights, KarcherDistances
 from arcmask.diagnostics.norms import LerpNorms, Norms, SpherePaths, signed
 from arcmask.diagnostics.predictions import Spread
-from arcmask.feedback import OPERATORS
+from arcmask.feedback import OPERATORS, find_operator
 from arcmask.figures import INK, MASK, MUTED, START, Axes, Figure, colour, figure, panels, styled
 
 _EUCLIDEAN, _FRECHET = colour("linear"), colour("spherical")  # the two means have the colours of their operators
 _DASHED, _DOTTED = (0, (5, 2)), (0, (2, 2))
+
+
+def _gain(record: GainCurve) -> Figure:
+    """Draw the change of the bound over weights and over the angle turned, and over t at each best weight."""
+    canvas, (weights, turns, times) = panels(10.4, 3.6, 3, sharey=False)
+    middles = [(low + high) / 2 for low, high in pairwise(record.time_edges)]
+    for number, (name, row) in enumerate(record.difference.items()):
+        look: dict[str, Any] = {"color": colour(name), "lw": 1.6, "marker": "o", "ms": 3.5}
+        half, best = np.array(record.half_width[name]), record.best[name]
+        weights.fill_between(record.weights, row - half, row + half, color=colour(name), alpha=0.13, lw=0)
+        weights.plot(record.weights, row, label=find_operator(name).label, **look)
+        turns.plot(record.angle[name], row, **look)
+        by_time, halves = record.difference_by_time[name][best], record.half_width_by_time[name][best]
+        shift = 0.02 * (number - (len(record.difference) - 1) / 2)  # so that intervals do not hide each other
+        for middle, value, width in zip(middles, by_time, halves, strict=True):
+            if value is not None:
+                times.errorbar(middle + shift, value, width or 0, color=colour(name), fmt="o", ms=4, lw=1.4)
+    for axes, x, title in (
+        (weights, "weight", "bound with feedback minus plain bound"),
+        (turns, "degrees by which the mask is turned", "the same, at equal turn"),
+        (times, "t (fraction of tokens masked)", "by t, at each operator's best weight"),
+    ):
+        axes.axhline(0, color=INK, lw=1)
+        axes.set(xlabel=x, title=title)
+    times.set_xticks(record.time_edges)
+    gain = -min(map(min, record.difference.values()))
+    if gain > 0:  # large weights can cost many times what small ones gain
+        highest = min(max(map(max, record.difference.values())), 4 * gain)
+        for axes in (weights, turns):
+            axes.set_ylim(-2.2 * gain, 1.1 * highest)
+    weights.set_ylabel("nats per token (below 0: feedback helps)")
+    _legend_below(canvas, weights, columns=5)
+    return canvas
+
+
+def _generation(record: GenerationCurve) -> Figure:
+    """Draw quality against entropy: each operator over weights, and plain sampling over temperatures."""
+    canvas, axes = figure(6.4, 4.2)
+    plain = ("none", "plain sampling, over temperatures", record.plain)
+    operators = [(name, f"{find_operator(name).label}, over weights", row) for name, row in record.operators.items()]
+    for name, label, points in (plain, *operators):
+        line = points if name == "none" else [record.plain[0], *points]  # the weight 0 is plain sampling
+        entropies, qualities = [at.entropy for at in line], [at.quality for at in line]
+        axes.plot(entropies, qualities, color=colour(name), lw=1.6, ls=_DASHED if name == "none" else "-", label=label)
+        for at in points:
+            axes.errorbar(at.entropy, at.quality, at.quality_half_width, color=colour(name), fmt="o", ms=4.5, lw=1)
+            axes.annotate(
+                f"{at.setting:g}", (at.entropy, at.quality), xytext=(5, 3), textcoords="offset points", fontsize=7.5,
+                color=colour(name),
+            )  # fmt: skip
+    axes.set(xlabel="entropy of a sample, nats", ylabel=record.quality)
+    axes.set_title(f"quality against entropy ({record.samples} samples, T = {record.steps})")
+    if record.better == "lower":
+        axes.invert_yaxis()
+    _legend_below(canvas, axes, columns=2)
+    return canvas
+
+
+def _legend_below(canvas: Figure, axes: Axes, columns: int) -> None:
+    look: dict[str, Any] = {"frameon": False, "fontsize": 8.5, "ncols": columns}
+    canvas.legend(*axes.get_legend_handles_labels(), loc="outside lower center", **look)
 
 
 def _norms(record: Norms) -> Figure:
@@ -250,6 +314,8 @@ def _short(value: float) -> str:
 
 
 _DRAW: dict[type, Callable[[Any], Figure]] = {
+    GainCurve: _gain,
+    GenerationCurve: _generation,
     Norms: _norms,
     Angles: _angles,
     TrainingAngles: _training,

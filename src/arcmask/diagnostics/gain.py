@@ -3,7 +3,7 @@
 Shapes: N rows, L positions, W weights, T intervals of time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -61,10 +61,17 @@ class GainCurve:
             for weight, value, width in zip(self.weights, self.difference[name], self.half_width[name], strict=True)
             if -value > width
         ]
+        others = [
+            f"{find_operator(other).label} by {-self.difference[other][at]:.4f} ± {self.half_width[other][at]:.4f} at "
+            f"{self.weights[at]:g}"
+            for other, at in best.items()
+            if other != name
+        ]
         return (
             f"Feedback helps this model without any training. {find_operator(name).label} is best: at the weight "
             f"{self.weights[index]:g} it lowers the bound of {self.plain:.4f} nats per token by {gain:.4f} ± "
-            f"{half:.4f} ({self.rows} rows). It helps at weights from {min(helping):g} to {max(helping):g}."
+            f"{half:.4f} ({self.rows} rows), and it helps at weights from {min(helping):g} to {max(helping):g}."
+            + (f" At their own best weights the others lower it less: {', '.join(others)}." if others else "")
         )
 
 
@@ -146,10 +153,12 @@ def gain_curve(
     top_k: int = 3,
     karcher_steps: int = 3,
     batch_size: int = 16,
+    advance: Callable[[int], object] = lambda _: None,
 ) -> GainCurve:
     """Return what feedback with each operator (by default all) and fixed weight gains on held-out rows (N, L).
 
-    The draft pass is shared, so that 5 operators and 10 weights cost about 51 passes.
+    The draft pass is shared, so that 5 operators and 10 weights cost about 51 passes. `advance` is called with 1 after
+    each operator and weight.
 
     >>> import arcmask
     >>> import torch
@@ -158,9 +167,7 @@ def gain_curve(
     >>> curve.weights, curve.difference["linear"][0]
     ([0.0, 0.3], 0.0)
     """
-    names = [name for name in OPERATORS if name != "none"] if operators is None else list(operators)
-    for name in names:
-        find_operator(name)
+    names = feedback_operators(operators)
     drafts = Drafts(denoiser, rows, top_k=top_k, seed=seed, batch_size=batch_size)
     plain, edges = drafts.plain, torch.tensor(TIME_EDGES, dtype=torch.float64)
     interval = torch.bucketize(drafts.time, edges[1:-1])
@@ -185,6 +192,7 @@ def gain_curve(
             )
             for column, entry in zip(columns[name].values(), entries, strict=True):
                 column.append(entry)
+            advance(1)
     return GainCurve(
         rows=len(rows),
         plain=float(plain.mean()),
@@ -197,6 +205,15 @@ def gain_curve(
         angle={name: columns[name]["angle"] for name in names},
         norm={name: columns[name]["norm"] for name in names},
     )
+
+
+def feedback_operators(operators: Sequence[str] | None) -> list[str]:
+    """Return the operators of these names (or FILE.py:FUNCTION) that feed something back; None stands for all."""
+    names = OPERATORS if operators is None else [find_operator(name).name for name in operators]
+    chosen = [name for name in dict.fromkeys(names) if name != "none"]
+    if not chosen:
+        raise ArcmaskError("the operator none feeds nothing back; give another one")
+    return chosen
 
 
 def _mean_and_half(values: Tensor) -> tuple[float | None, float | None]:

@@ -15,21 +15,35 @@ from torch import Tensor
 
 from arcmask import figures
 from arcmask.checkpoint import load_for_use
+from arcmask.checkpoint.fitting import check_corpus
 from arcmask.data import Batches, PreparedCorpus, open_prepared, read_index
 from arcmask.data.prepared import INDEX
 from arcmask.diagnostics.cost import blend_costs
 from arcmask.diagnostics.curves import angles_over_training
 from arcmask.diagnostics.drawing import draw
+from arcmask.diagnostics.gain import WEIGHTS, GainCurve, feedback_operators, gain_curve
+from arcmask.diagnostics.generation import (
+    TEMPERATURES,
+    GenerationCurve,
+    Generator,
+    Quality,
+    evaluator_loss,
+    generation_curve,
+    real_words,
+)
+from arcmask.diagnostics.generation import WEIGHTS as GENERATION_WEIGHTS
 from arcmask.diagnostics.masked_positions import angles_over_time, confidence_weights, karcher_distances, top_accuracy
 from arcmask.diagnostics.norms import lerp_norms, norms_by_rank, sphere_paths
 from arcmask.diagnostics.predictions import TIMES, Predictions, predict
+from arcmask.downloads import cache_folder
 from arcmask.errors import ArcmaskError
+from arcmask.evaluation import Reference, open_evaluator
 from arcmask.feedback import Confidence, find_operator
 from arcmask.files import json_bytes, write_whole, written_whole
 from arcmask.model import Model
 from arcmask.progress import Progress
 from arcmask.run_folder import CONFIG, METRICS, find_run, interpreting, read_metrics, read_settings, read_yaml
-from arcmask.settings.inspect import NAMES, InspectConfig
+from arcmask.settings.inspect import GENERATION, NAMES, InspectConfig
 
 Metrics = list[dict[str, Any]]  # a record per step
 
@@ -43,7 +57,8 @@ class Inspection:
     left_out: list[str]
 
 
-_TEXT = ("angles", "paths", "sphere", "confidence", "karcher", "accuracy")
+_PREDICTIONS = ("angles", "paths", "sphere", "confidence", "karcher", "accuracy")  # those that share predictions
+_TEXT = ("gain", GENERATION, *_PREDICTIONS)
 _NEEDS = {"text": _TEXT, "metrics": ("training",)}  # what a diagnostic needs beside the model
 
 
@@ -59,10 +74,11 @@ def inspect(config: InspectConfig) -> Inspection:
     start = _start(run, settings)
     with written_whole(config.folder, tuple(f"{name}.{kind}" for name in NAMES for kind in ("png", "json"))) as scratch:
         denoiser = _open(config)
-        rows = None if corpus is None else _rows(config, corpus, denoiser)
-        times = () if set(names).isdisjoint(_TEXT) else TIMES
+        rows = None if corpus is None else _rows(config, corpus, denoiser, config.tokens)
+        times = () if set(names).isdisjoint(_PREDICTIONS) else TIMES
         readings = {}
-        with Progress("inspecting", unit="parts", total=len(times) + len(names)) as progress:
+        total = len(times) + len(names) + sum(count for name, count in curve_cells(config).items() if name in names)
+        with Progress("inspecting", unit="parts", total=total) as progress:
             predictions: list[Predictions] = []
             for time in times:
                 assert rows is not None
@@ -70,6 +86,8 @@ def inspect(config: InspectConfig) -> Inspection:
                 progress.advance(1)
             frequencies = None if corpus is None else corpus.frequencies
             measures = _measures(denoiser, predictions, frequencies, metrics, start)
+            if corpus is not None:
+                measures |= _feedback_measures(config, denoiser, corpus, progress.advance)
             for name in names:
                 record = measures[name]()
                 readings[name] = record.reading
@@ -106,6 +124,41 @@ def _measures(
         "accuracy": lambda: top_accuracy(predictions),
         "cost": lambda: blend_costs(table, mask_id, top_k=_top_k(denoiser), karcher_steps=steps),
     }
+
+
+def _feedback_measures(
+    config: InspectConfig, denoiser: Model, corpus: PreparedCorpus, advance: Callable[[int], object]
+) -> dict[str, Callable[[], Any]]:
+    """Return the same for what feedback gains in the model as it is."""
+    operators, top_k = config.operators or None, _top_k(denoiser)
+
+    def gain() -> GainCurve:
+        rows = _rows(config, corpus, denoiser, config.gain_tokens)
+        return gain_curve(denoiser, rows, operators, seed=config.seed, top_k=top_k, advance=advance)
+
+    def generation() -> GenerationCurve:
+        sizes = {"samples": config.samples, "steps": config.steps, "seed": config.seed}
+        generator = Generator(
+            denoiser=denoiser, quality=find_quality(config.evaluator, corpus), length=corpus.length, **sizes
+        )
+        return generation_curve(generator, operators, top_k=top_k, advance=advance)
+
+    return {"gain": gain, GENERATION: generation}
+
+
+def find_quality(evaluator: str, corpus: PreparedCorpus) -> Quality:
+    """Return how generated text is measured: by an evaluator, or by the words of the corpus if there is none."""
+    if evaluator == "none":
+        return real_words(Reference(str(corpus.folder)).words())
+    return evaluator_loss(open_evaluator(evaluator), cache_folder())
+
+
+def curve_cells(config: InspectConfig) -> dict[str, int]:
+    """Return how many bounds or sets of samples the curves of feedback need."""
+    operators = len(feedback_operators(config.operators or None))
+    samples = operators * len(GENERATION_WEIGHTS) + len(TEMPERATURES)
+    counts = {"gain": operators * len(WEIGHTS), GENERATION: samples}
+    return {name: counts[name] for name in counts if name in config.names}
 
 
 def _top_k(denoiser: Model) -> int:
@@ -180,22 +233,10 @@ def _open(config: InspectConfig) -> Model:
     return denoiser
 
 
-def check_corpus(corpus: PreparedCorpus, denoiser: Model) -> None:
-    """Raise if a corpus does not fit a model: its ids, its mask, its length or its tokenizer."""
-    vocabulary = denoiser.table.shape[0]
-    corpus.check_fits(vocab_size=vocabulary, mask_id=denoiser.mask_id, max_length=denoiser.max_length)
-    tokenizer = denoiser.tokenizer
-    if tokenizer is not None and tokenizer.inner.get_vocab() != corpus.tokenizer().inner.get_vocab():
-        raise ArcmaskError(
-            f"the corpus in {str(corpus.folder)!r} was made with another tokenizer ({corpus.index.tokenizer}) than "
-            f"the model's ({tokenizer.name}): their ids stand for different tokens"
-        )
-
-
-def _rows(config: InspectConfig, corpus: PreparedCorpus, denoiser: Model) -> Tensor:
-    """Return rows of text (N, L) that the seed chooses; raise if the corpus does not fit the model."""
+def _rows(config: InspectConfig, corpus: PreparedCorpus, denoiser: Model, tokens: int) -> Tensor:
+    """Return rows of text (N, L) that the seed chooses, of so many tokens; raise if the corpus does not fit."""
     check_corpus(corpus, denoiser)
-    count = min(len(corpus), -(-config.tokens // corpus.length))
+    count = min(len(corpus), -(-tokens // corpus.length))
     return Batches(corpus, batch_size=count, seed=config.seed).batch(0)
 
 

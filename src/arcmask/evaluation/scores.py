@@ -165,7 +165,7 @@ def _losses(
 
 def entropy_score(token_lists: Sequence[Sequence[int]], tokenizer: str, seed: int) -> dict[str, Any]:
     """Return the entropy (nats) of the token frequencies within a sample, averaged over samples that have tokens."""
-    values = [_entropy(tokens) for tokens in token_lists if len(tokens)]
+    values = [token_entropy(tokens) for tokens in token_lists if len(tokens)]
     return _mean(values, seed) | {"tokenizer": tokenizer, "tokens": sum(len(tokens) for tokens in token_lists)}
 
 
@@ -188,7 +188,7 @@ def real_word_score(texts: Sequence[str], reference: ReferenceWords, seed: int) 
 
     A sample's first and last word are left out, because they may be cut. `by_length` weights each word by its letters.
     """
-    inner = [words_of(text)[1:-1] for text in texts]
+    inner = [inner_words(text) for text in texts]
     real = [[word for word in words if word in reference.words] for words in inner]
     counts, hits = [len(words) for words in inner], [len(words) for words in real]
     letters = sum(len(word) for words in inner for word in words)
@@ -203,6 +203,11 @@ def real_word_score(texts: Sequence[str], reference: ReferenceWords, seed: int) 
     }
 
 
+def inner_words(text: str) -> list[str]:
+    """Return the words of a sample without the first and the last, which may be cut."""
+    return words_of(text)[1:-1]
+
+
 def _mean(values: list[float], seed: int) -> dict[str, Any]:
     return {
         "value": math.fsum(values) / len(values) if values else None,
@@ -211,7 +216,8 @@ def _mean(values: list[float], seed: int) -> dict[str, Any]:
     }
 
 
-def _entropy(tokens: Sequence[int]) -> float:
+def token_entropy(tokens: Sequence[int]) -> float:
+    """Return the entropy (nats) of the token frequencies within one sample."""
     shares = [count / len(tokens) for count in Counter(tokens).values()]
     return -math.fsum(share * math.log(share) for share in shares)
 

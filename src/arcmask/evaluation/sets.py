@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
 import arcmask.evaluation.scores as scoring
+from arcmask.checkpoint.fitting import check_corpus
 from arcmask.data import PreparedCorpus, Tokenizer, open_prepared, open_tokenizer
 from arcmask.downloads import cache_folder
 from arcmask.errors import ArcmaskError
@@ -81,8 +81,8 @@ def _stored_settings(path: Path) -> dict[str, Any] | None:
     return None
 
 
-def describe_evaluation(config: EvaluateConfig) -> str:
-    """Describe in one sentence what would be scored; reads the samples and opens no model."""
+def describe_evaluation(config: EvaluateConfig, load: Callable[[str], Denoiser]) -> str:
+    """Describe in one sentence what would be scored, after the same checks; reads the samples, opens no evaluator."""
     check_evaluation(config)
     parts = []
     if config.samples:
@@ -90,7 +90,8 @@ def describe_evaluation(config: EvaluateConfig) -> str:
         texts = {text for one in sets for text in one.texts}
         model = "no evaluator" if config.evaluator == "none" else f"the evaluator {config.evaluator}"
         parts.append(f"score {len(texts)} different texts out of {len(sets)} sets with {model}")
-    if config.checkpoint is not None:
+    if config.checkpoint is not None and config.data is not None:
+        _open_held_out(load(config.checkpoint), config.data)
         rows = config.rows or "all"
         parts.append(f"compute the likelihood of {rows} rows of {config.data} under {config.checkpoint}")
     return f"would {' and '.join(parts)}, and write {config.out}"
@@ -176,13 +177,13 @@ def likelihood(
     """Return the likelihood bound on a prepared folder: nats per token, perplexity and bits per byte.
 
     The keys are `plain` and, if the denoiser has feedback, `two_pass`; both see the same noise. The rows (default: all)
-    are spread evenly over the split.
+    are spread evenly over the split. The seed chooses rows, times and masks.
     """
     if rows is not None and rows < 1:
         raise ArcmaskError(f"rows is {rows}, but must be 1 or more")
     corpus = _open_held_out(denoiser, data, split)
-    count = len(corpus) if rows is None else min(rows, len(corpus))
-    numbers = np.arange(count, dtype=np.int64) * len(corpus) // count
+    numbers = corpus.spread(rows, seed)
+    count = len(numbers)
     feedback = getattr(denoiser, "feedback", None)
     operators: dict[str, str | None] = {"plain": None}
     if feedback is not None and feedback.operator != "none":
@@ -220,7 +221,7 @@ def likelihood(
 def _open_held_out(denoiser: Denoiser, data: str, split: str = "validation") -> PreparedCorpus:
     """Open a split of a prepared folder, and raise if the denoiser cannot read its rows."""
     corpus = open_prepared(data, split)
-    corpus.check_fits(vocab_size=denoiser.table.shape[0], mask_id=denoiser.mask_id, max_length=denoiser.max_length)
+    check_corpus(corpus, denoiser)
     return corpus
 
 

@@ -2,6 +2,6 @@
 
 from arcmask.experiment.costs import describe
 from arcmask.experiment.run import reproduce
-from arcmask.settings.experiment import Arm, Changes, Generation, Plan
+from arcmask.settings.experiment import Arm, Changes, Generation, Plan, Tuning
 
-__all__ = ["Arm", "Changes", "Generation", "Plan", "describe", "reproduce"]
+__all__ = ["Arm", "Changes", "Generation", "Plan", "Tuning", "describe", "reproduce"]

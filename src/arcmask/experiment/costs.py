@@ -2,16 +2,18 @@
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
 from arcmask.checkpoint import load
 from arcmask.data import open_prepared
+from arcmask.diagnostics.inspection import curve_cells
 from arcmask.errors import ArcmaskError
 from arcmask.feedback import SoftMask
-from arcmask.model import best_device
+from arcmask.model import Model, best_device
 from arcmask.objective import TwoPass
-from arcmask.settings.experiment import Plan
+from arcmask.settings.experiment import Arm, Plan, Tuning
 from arcmask.settings.train import TrainConfig
 from arcmask.training.checks import STATE_BYTES
 from arcmask.training.dry_run import measure_step
@@ -20,6 +22,7 @@ from arcmask.training.dry_run import measure_step
 _EVALUATORS = {"smollm2-135m": 135e6, "gpt2": 124e6, "gpt2-large": 774e6}
 _CHARACTERS_PER_TOKEN = 4
 _SAMPLE_BYTES = 12  # per position: its id and its text
+_SEARCH = {True: 20, False: 80}  # passes over the rows that fit one constant weight, or three confidence scalars
 
 
 @dataclass(frozen=True)
@@ -33,31 +36,40 @@ class Costs:
     parameters: int
 
     @classmethod
-    def measure(cls, plan: Plan) -> "Costs":
+    def measure(cls, plan: Plan, model: Model) -> "Costs":
         """Measure one small batch of random tokens through the base, on the device that trains."""
-        config, length = next(iter(plan.arms.values())).train, plan.generation.length
-        model = load(plan.base)
+        length = plan.generation.length
+        sizes = [config.micro_batch for config in _trained(plan)] or [plan.generation.batch_size]
         parameters = sum(parameter.numel() for parameter in model.parameters())
         objective = TwoPass(model, SoftMask()).to(best_device())
         if model.max_length is not None and length > model.max_length:
             raise ArcmaskError(f"length is {length}, but {plan.base} takes at most {model.max_length} positions")
-        rows = torch.randint(0, model.mask_id, (min(config.micro_batch, 8), length))
+        rows = torch.randint(0, model.mask_id, (min(*sizes, 8), length))
         plain, with_feedback = (seconds / rows.numel() for seconds in measure_step(objective, rows))
         # The draft pass is the difference, which noise can make zero or negative.
         return cls(plan, max(with_feedback - plain, plain / 4), plain, max(with_feedback, plain), parameters)
 
     def training(self, config: TrainConfig) -> float:
         """Return the seconds of one training run."""
+        config = config.computed(has_held_out=True)
         is_plain, length = config.operator == "none", self.plan.generation.length
         share = 0.0 if is_plain else config.gate_probability
         step = config.batch_size * length * (self.plain * (1 - share) + self.with_feedback * share)
-        validations = config.steps // config.validate_every if config.validate_every else 0
+        validations = config.steps // int(config.validate_every) if config.validate_every else 0
         passes = 1 if is_plain else 3
         return config.steps * step + validations * config.validation_rows * length * self.forward * passes
 
+    def tuning(self, tuning: Tuning) -> float:
+        """Return the seconds of fitting an arm's feedback, and of measuring its gain."""
+        rows = tuning.rows * (1 + _SEARCH[tuning.fixed]) + 2 * self.plan.likelihood_rows
+        return rows * self.plan.generation.length * self.forward
+
     def inspection(self) -> float:
-        """Return the seconds of inspecting the base: nine times of 2,048 tokens, and the figures."""
-        return 9 * 2048 * self.forward + 5
+        """Return the seconds of inspecting the base: nine times of 2,048 tokens, its curves, and the figures."""
+        config, length = self.plan.inspection(Path()), self.plan.generation.length
+        sizes = {"gain": config.gain_tokens, "generation": config.samples * length * config.steps}
+        tokens = 9 * 2048 + sum(sizes[name] * count for name, count in curve_cells(config).items())
+        return tokens * self.forward + 5
 
     def likelihood(self) -> float:
         """Return the seconds of one held-out likelihood."""
@@ -83,9 +95,11 @@ class Costs:
     def total(self) -> float:
         """Return the seconds of all stages."""
         plan = self.plan
-        training = sum(self.training(arm.train) for arm in plan.arms.values()) * len(plan.seeds)
+        tuning = sum(self.tuning(arm.tune) for arm in plan.arms.values() if arm.tune is not None)
+        training = sum(self.training(config) for config in _trained(plan)) * len(plan.seeds)
         generation = sum(self.sampling(budget) + self.scoring() for budget in plan.budgets)
-        return self.inspection() + training + len(plan.arms) * len(plan.seeds) * (self.likelihood() + generation)
+        cells = len(plan.arms) * len(plan.seeds) * (self.likelihood() + generation)
+        return self.inspection() + tuning + training + cells
 
 
 class Clock:
@@ -114,15 +128,12 @@ def format_duration(seconds: float) -> str:
 
 def describe(plan: Plan) -> str:
     """Describe a plan and what it takes. Nothing is trained or written."""
-    generation, runs = plan.generation, len(plan.arms) * len(plan.seeds)
-    trains = [arm.train for arm in plan.arms.values()]
+    generation, trains = plan.generation, _trained(plan)
+    runs = len(trains) * len(plan.seeds)
     tokens = sum(config.steps * config.batch_size for config in trains) * len(plan.seeds) * generation.length
-    samples = runs * len(plan.budgets) * generation.samples
+    samples = len(plan.arms) * len(plan.seeds) * len(plan.budgets) * generation.samples
     lines = [f"{plan.title} ({plan.recipe}), from {plan.base} on {plan.data}"]
-    lines += [
-        f"  {name}: {arm.label}, {arm.train.steps:,} steps of {arm.train.batch_size} x {generation.length} tokens"
-        for name, arm in plan.arms.items()
-    ]
+    lines += [f"  {name}: {arm.label}, {_describe_arm(arm, generation.length)}" for name, arm in plan.arms.items()]
     lines.append(f"seeds {', '.join(map(str, plan.seeds))}: {runs} training runs, {tokens:,} tokens in all")
     if plan.budgets:
         lines.append(
@@ -133,21 +144,35 @@ def describe(plan: Plan) -> str:
     costs, reason = _measure_or_explain(plan)
     parameters = plan.parameters if costs is None else costs.parameters
     if parameters is not None:
-        state = STATE_BYTES * parameters / 1e9
-        checkpoints = runs * max(config.keep for config in trains) * state
+        state, weights = STATE_BYTES * parameters / 1e9, 4 * parameters / 1e9
+        tuned = sum(arm.tune is not None for arm in plan.arms.values())
+        checkpoints = runs * max((config.keep for config in trains), default=0) * state + tuned * weights
         texts = samples * generation.length * _SAMPLE_BYTES / 1e9
+        memory = f"{weights:.2f} GB per process for weights"
+        if trains:
+            memory = f"{state:.2f} GB per process for weights, gradients, averages and moments"
         lines.append(
-            f"disk: {checkpoints + texts:.1f} GB (checkpoints {checkpoints:.1f}, samples {texts:.1f}); memory: "
-            f"{state:.2f} GB per process for weights, gradients, averages and moments"
+            f"disk: {checkpoints + texts:.1f} GB (checkpoints {checkpoints:.1f}, samples {texts:.1f}); memory: {memory}"
         )
     time_needed = reason if costs is None else f"about {format_duration(costs.total())} on this machine"
     return "\n".join([*lines, f"time: {time_needed}{'' if costs is None else ', from one measured step'}"])
+
+
+def _describe_arm(arm: Arm, length: int) -> str:
+    if arm.train is not None:
+        return f"{arm.train.steps:,} steps of {arm.train.batch_size} x {length} tokens"
+    return "not trained" if arm.tune is None else f"not trained, fitted to {arm.tune.rows:,} rows"
+
+
+def _trained(plan: Plan) -> list[TrainConfig]:
+    """Return the training settings of the arms that are trained."""
+    return [arm.train for arm in plan.arms.values() if arm.train is not None]
 
 
 def _measure_or_explain(plan: Plan) -> tuple[Costs | None, str]:
     if plan.parameters is not None:
         return None, f"not estimated, since {plan.base} is fetched only when it is trained"
     try:
-        return Costs.measure(plan), ""
+        return Costs.measure(plan, load(plan.base)), ""
     except ArcmaskError as error:
         return None, f"not estimated, since {error}"

@@ -17,13 +17,15 @@ from typing import Any
 import torch
 
 import arcmask
-from arcmask.checkpoint import load_for_use
+from arcmask.checkpoint import load, load_for_use
+from arcmask.checkpoint.fitting import check_corpus
 from arcmask.data import open_prepared, prepare
 from arcmask.diagnostics.inspection import inspect
 from arcmask.errors import ArcmaskError
 from arcmask.evaluation import Reference, evaluate_set, likelihood, open_evaluator, read_samples
 from arcmask.evaluation.scores import LEAST, has_mauve
 from arcmask.experiment.costs import Clock, Costs
+from arcmask.feedback import find_operator
 from arcmask.files import UNFINISHED, json_bytes, writable, write_whole, writing
 from arcmask.progress import announce
 from arcmask.ranks import rank, world_size
@@ -35,7 +37,9 @@ from arcmask.run_folder import (
     SAMPLES,
     SCORES,
     TRAINING,
+    TUNED,
     cell_folder,
+    interpreting,
     locked_run,
     newest_checkpoint,
     read_settings,
@@ -43,10 +47,10 @@ from arcmask.run_folder import (
 )
 from arcmask.sampling.generate import generate
 from arcmask.settings.evaluate import PerplexitySettings
-from arcmask.settings.experiment import Plan
-from arcmask.settings.inspect import InspectConfig
+from arcmask.settings.experiment import Plan, Tuning
 from arcmask.training import train
 from arcmask.training.checks import check_before_loading
+from arcmask.tuning import tune
 
 _NOT_COMPARED = ("command", "environment", "corpus", "tokenizer")
 
@@ -90,6 +94,8 @@ class Experiment:
     def open(self, command: str) -> None:
         """Check the plan, open the evaluators, prepare the data, and create the folder or check that it fits."""
         generation, settings, path = self.plan.generation, self.plan.to_json(), self.folder / PLAN
+        for operator in self.plan.operators:
+            find_operator(operator)
         if generation.features is not None and not has_mauve():
             raise ArcmaskError(
                 f"{self.plan.recipe} computes MAUVE, which needs mauve-text: pip install 'arcmask[eval]', "
@@ -109,13 +115,17 @@ class Experiment:
         if self.plan.budgets:  # before any training, so that a missing evaluator is noticed now
             self._evaluator(generation.evaluator)
             self._evaluator(generation.features)
-        self.costs = Costs.measure(self.plan)  # which opens the base
+        base = load(self.plan.base)
+        self.costs = Costs.measure(self.plan, base)
         if self.rank == 0:
             if self.plan.prepare is not None:
                 prepare(self.plan.prepare)
+            check_corpus(open_prepared(self.plan.data, "validation"), base)
             seed = self.plan.seeds[0]
             for arm in self.plan.arms:
-                check_before_loading(self.plan.train(arm, seed), cell_folder(self.folder, arm, seed) / TRAINING)
+                train_config = self.plan.train(arm, seed)
+                if train_config is not None:
+                    check_before_loading(train_config, cell_folder(self.folder, arm, seed) / TRAINING)
             self._write_plan(path, settings | {"command": command})
         _wait_until(path.exists)
 
@@ -153,46 +163,89 @@ class Experiment:
             _wait_until(stage.is_done)
 
     def stages(self) -> Iterator[Stage]:
-        """Yield the stages in order, seed by seed, so that the results so far can always be compared."""
+        """Yield the stages in order: the base, then seed by seed, so that the results so far can be compared."""
         plan, costs = self.plan, self.costs
         geometry = self.folder / INSPECTION
-        config = InspectConfig(checkpoint=plan.base, data=plan.data, out=str(geometry))
         is_inspected = (geometry / "inspect.json").exists  # the file that is written last
-        yield Stage(f"inspect {plan.base}", costs.inspection(), False, is_inspected, partial(inspect, config))
+        yield Stage(
+            f"inspect {plan.base}", costs.inspection(), False, is_inspected, partial(inspect, plan.inspection(geometry))
+        )
+        for arm, settings in plan.arms.items():
+            if settings.tune is not None:
+                run = partial(self._tune, arm, settings.tune)
+                yield Stage(f"tune {arm}", costs.tuning(settings.tune), False, partial(self._is_tuned, arm), run)
         for seed in plan.seeds:
             for arm in plan.arms:
                 cell, train_config = cell_folder(self.folder, arm, seed), plan.train(arm, seed)
-                yield Stage(
-                    f"train {arm}, seed {seed}: {train_config.steps} steps",
-                    costs.training(train_config),
-                    True,
-                    partial(_is_trained, cell / TRAINING, train_config.steps),
-                    partial(train, train_config, cell / TRAINING),
-                )
+                if train_config is not None:
+                    yield Stage(
+                        f"train {arm}, seed {seed}: {train_config.steps} steps",
+                        costs.training(train_config),
+                        True,
+                        partial(_is_trained, cell / TRAINING, train_config.steps),
+                        partial(train, train_config, cell / TRAINING),
+                    )
                 yield Stage(
                     f"likelihood of {arm}, seed {seed}",
                     costs.likelihood(),
                     False,
-                    (cell / LIKELIHOOD).exists,
-                    partial(self._likelihood, cell),
+                    partial(_is_measured, cell / LIKELIHOOD, seed),
+                    partial(self._likelihood, arm, seed),
                 )
                 for budget in plan.budgets:
                     yield from self._generation(arm, seed, budget, costs)
 
-    def _likelihood(self, cell: Path) -> None:
-        bounds = likelihood(load_for_use(str(cell / TRAINING)), self.plan.data, rows=self.plan.likelihood_rows)
+    def _tune(self, arm: str, tuning: Tuning) -> None:
+        """Fit feedback to the base, and write the base with it."""
+        rows, held_out = (open_prepared(self.plan.data, split) for split in ("train", "validation"))
+        denoiser = load_for_use(self.plan.base)
+        denoiser.feedback = tune(
+            denoiser,
+            rows.rows(rows.spread(tuning.rows)),
+            tuning.operator,
+            tuning.fixed,
+            tuning.goal,
+            held_out=held_out.rows(held_out.spread(self.plan.likelihood_rows)),
+        ).feedback
+        denoiser.save(self.folder / arm / TUNED)
+
+    def _is_tuned(self, arm: str) -> bool:
+        return (self.folder / arm / TUNED / "config.json").exists()  # the file that is written last
+
+    def _checkpoint(self, arm: str, seed: int) -> str:
+        """Return the checkpoint of an arm and a seed; wait for a tuned one, which another rank may be writing."""
+        settings = self.plan.arms[arm]
+        if settings.train is not None:
+            return str(cell_folder(self.folder, arm, seed) / TRAINING)
+        if settings.tune is None:
+            return self.plan.base
+        _wait_until(partial(self._is_tuned, arm))
+        return str(self.folder / arm / TUNED)
+
+    def _likelihood(self, arm: str, seed: int) -> None:
+        settings, denoiser = self.plan.arms[arm], load_for_use(self._checkpoint(arm, seed))
+        if settings.train is None and settings.tune is None:
+            denoiser.feedback = None  # the base as it is, whatever is stored with it
+        bounds = likelihood(denoiser, self.plan.data, rows=self.plan.likelihood_rows, seed=seed)
+        cell = cell_folder(self.folder, arm, seed)
+        cell.mkdir(parents=True, exist_ok=True)
         write_whole(cell / LIKELIHOOD, json_bytes(bounds))
 
     def _generation(self, arm: str, seed: int, budget: int, costs: Costs) -> Iterator[Stage]:
         count, cell = self.plan.generation.samples, cell_folder(self.folder, arm, seed, budget)
-        config = self.plan.sample(cell_folder(self.folder, arm, seed) / TRAINING, seed, budget, cell / SAMPLES)
+
+        def run() -> None:
+            config = self.plan.sample(arm, self._checkpoint(arm, seed), seed, budget, cell / SAMPLES)
+            for _ in generate(config, load_for_use):
+                pass
+
         name = f"{count} samples of {arm}, seed {seed}, {budget} steps"
         yield Stage(
             name,
             costs.sampling(budget),
             True,
             lambda: _count_lines(cell / SAMPLES) >= count,
-            lambda: list(generate(config, load_for_use)),
+            run,
         )
         yield Stage(
             f"scores of {name}", costs.scoring(), False, (cell / SCORES).exists, partial(self._score, cell, seed)
@@ -225,6 +278,14 @@ class Experiment:
 def _is_trained(run: Path, steps: int) -> bool:
     newest = newest_checkpoint(run)
     return newest is not None and newest.name == f"step-{steps:07d}"
+
+
+def _is_measured(path: Path, seed: int) -> bool:
+    """Whether a bound is there with the rows and noise of this seed; older experiments used those of seed 0."""
+    if not path.exists():
+        return False
+    with interpreting(path, "held-out bounds"):
+        return bool(read_settings(path)["plain"]["seed"] == seed)
 
 
 def _count_lines(path: Path) -> int:

@@ -1,9 +1,11 @@
 """The feedback weight as a function of entropy. It sets how far a masked position moves towards its prediction.
 
 The weight (the paper's lambda) is scale * sigmoid(steepness * (-entropy - centre)) (Eq. 1) with three learned scalars,
-or one fixed number.
+or one fixed number. The scalars belong to a model: `Confidence.calibrated` fits them to the entropies of its
+predictions.
 """
 
+import warnings
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -12,6 +14,12 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from arcmask.errors import ArcmaskError
+
+MEAN_WEIGHT = 0.135  # the paper's at the start of training
+_STEEPNESS = (1.0, 20.0)  # the range of a calibrated steepness
+_LARGEST_CENTRE = -1e-3  # of a calibration; a centre lies below 0
+_NEAR = 0.02  # of the scale: how near 0 or the scale most weights are for `describe_extreme`
+_MOST = 0.95  # of the weights
 
 
 class Confidence(nn.Module):
@@ -52,6 +60,42 @@ class Confidence(nn.Module):
         self.raw_steepness = nn.Parameter(_inverse_softplus(steepness))
 
     @classmethod
+    def calibrated(
+        cls,
+        entropy: Tensor,
+        scale: float = 0.5,
+        mean_weight: float = MEAN_WEIGHT,
+        *,
+        centre: float | None = None,
+        steepness: float | None = None,
+    ) -> Self:
+        """Fit centre and steepness to entropies (M,) of a model's predictions; a value that is given is kept.
+
+        The steepness is 4 / (interquartile range of the entropies), clipped to [1, 20]. The centre is such that the
+        mean weight is `mean_weight`; a model that is nearly certain everywhere gets the largest centre there is, with a
+        warning.
+
+        >>> import torch
+        >>> from arcmask.feedback import Confidence
+        >>> entropy = torch.linspace(2.0, 8.0, 100)
+        >>> confidence = Confidence.calibrated(entropy)
+        >>> confidence
+        Confidence(scale=0.5, centre=-3.518, steepness=1.333)
+        >>> round(confidence(entropy).mean().item(), 4)
+        0.135
+        """
+        entropy = entropy.detach().double().flatten()
+        if not len(entropy) or not bool(torch.isfinite(entropy).all()):
+            raise ArcmaskError("a confidence is calibrated on one entropy or more, all of them finite numbers")
+        check_calibration(scale, mean_weight)
+        if steepness is None:
+            low, high = torch.quantile(entropy, entropy.new_tensor([0.25, 0.75])).tolist()
+            steepness = round(min(max(4 / max(high - low, 1e-9), _STEEPNESS[0]), _STEEPNESS[1]), 6)
+        if centre is None:
+            centre = round(_solve_centre(entropy, scale, steepness, mean_weight), 6)
+        return cls(scale=scale, centre=centre, steepness=steepness)
+
+    @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:
         """Restore a confidence from {"fixed": weight}, or from the three raw scalars by name."""
         if set(settings) == {"fixed"}:
@@ -83,6 +127,32 @@ class Confidence(nn.Module):
             return torch.full_like(entropy, self.fixed)
         return self.scale * torch.sigmoid(self.steepness * (-entropy - self.centre))
 
+    def describe_extreme(self, weight: Tensor) -> str | None:
+        """Say in a sentence that the weights (M,) are all near 0 or all near the scale; None if they are not.
+
+        "All" is 95 % of them, and "near" is within 2 % of the scale. A fixed weight is never extreme.
+
+        >>> import torch
+        >>> from arcmask.feedback import Confidence
+        >>> confidence = Confidence(centre=-4.0)
+        >>> confidence.describe_extreme(confidence(torch.tensor([3.0, 4.0, 5.0])))
+        >>> confidence.describe_extreme(confidence(torch.tensor([6.0, 6.5])))[:35]
+        'the feedback weights are all near 0'
+        """
+        if self.fixed is not None or not len(weight):
+            return None
+        weight, scale = weight.detach().double(), self.scale.item()
+        median = weight.median().item()
+        fit = "fit it to the model: `train --centre auto --steepness auto`, or `SoftMask.calibrated` in Python"
+        if (weight < _NEAR * scale).double().mean().item() >= _MOST:
+            return f"the feedback weights are all near 0 (median {median:.2g}), so feedback does nothing; {fit}"
+        if (weight > (1 - _NEAR) * scale).double().mean().item() >= _MOST:
+            return (
+                f"the feedback weights are all near their top (median {median:.2g}, scale {scale:.2g}), so they do not "
+                f"depend on the entropy; {fit}"
+            )
+        return None
+
     def extra_repr(self) -> str:
         if self.fixed is not None:
             return f"fixed={self.fixed}"
@@ -93,3 +163,32 @@ def _inverse_softplus(value: float) -> Tensor:
     # log(exp(v) - 1) = v + log(1 - exp(-v)), which does not overflow.
     wide = torch.tensor(float(value), dtype=torch.float64)
     return (wide + torch.log(-torch.expm1(-wide))).float()
+
+
+def check_calibration(scale: float, mean_weight: float = MEAN_WEIGHT) -> None:
+    """Raise unless weights below `scale` can have the mean `mean_weight`."""
+    if not 0 < mean_weight < scale:
+        raise ArcmaskError(
+            f"weights with the scale {scale:g} cannot have the mean {mean_weight:g} to which the centre is calibrated; "
+            "give a larger scale, or numbers for centre and steepness"
+        )
+
+
+def _solve_centre(entropy: Tensor, scale: float, steepness: float, mean_weight: float) -> float:
+    """Return the centre at which entropies (M,) have the mean weight, by bisection: the mean falls with the centre."""
+
+    def mean(centre: float) -> float:
+        return scale * torch.sigmoid(steepness * (-entropy - centre)).mean().item()
+
+    low, high = -entropy.max().item() - 40 / steepness, _LARGEST_CENTRE  # at `low` every weight is the scale
+    if mean(high) > mean_weight:
+        warnings.warn(
+            f"the model is so certain (median entropy {entropy.median().item():.2g} nats) that no centre below 0 gives "
+            f"the mean weight {mean_weight:g}; the centre is {high:g} and the mean weight {mean(high):.2g}",
+            stacklevel=3,
+        )
+        return high
+    while high - low > 1e-9 * max(1.0, -low):
+        middle = (low + high) / 2
+        low, high = (middle, high) if mean(middle) > mean_weight else (low, middle)
+    return high

@@ -18,7 +18,8 @@ from torch.nn.functional import embedding
 from arcmask import sphere
 from arcmask.candidates import Candidates, top_candidates
 from arcmask.errors import ArcmaskError, check_range, unknown_name
-from arcmask.feedback.confidence import Confidence
+from arcmask.feedback.calibration import draft_entropies
+from arcmask.feedback.confidence import MEAN_WEIGHT, Confidence
 from arcmask.feedback.registry import OPERATORS, Function, Operator, default_colour, find_operator
 
 _SETTINGS = ("operator", "top_k", "karcher_steps", "confidence")
@@ -89,6 +90,36 @@ class SoftMask(nn.Module):
         check_range(1, 10**6, self, "top_k")
         check_range(0, 1000, self, "karcher_steps")
         self.confidence = Confidence() if confidence is None else confidence
+
+    @classmethod
+    def calibrated(
+        cls,
+        denoiser: Any,
+        rows: Tensor,
+        operator: str | Function | Operator = "spherical",
+        top_k: int = 3,
+        karcher_steps: int = 3,
+        *,
+        scale: float = 0.5,
+        mean_weight: float = MEAN_WEIGHT,
+        band: tuple[float, float] = (0.2, 0.8),
+        seed: int = 0,
+    ) -> Self:
+        """Return feedback whose confidence fits a denoiser: its mean weight on rows (N, L) of text is `mean_weight`.
+
+        One draft pass measures the entropies of up to 512 masked positions, at times in the band.
+
+        >>> import torch
+        >>> import arcmask
+        >>> from arcmask.feedback import SoftMask
+        >>> rows = torch.randint(0, 27, (16, 128), generator=torch.Generator().manual_seed(0))
+        >>> soft_mask = SoftMask.calibrated(arcmask.load("sotu-tiny"), rows, "linear")
+        >>> soft_mask.operator, soft_mask.confidence.centre.item() < 0
+        ('linear', True)
+        """
+        entropy = draft_entropies(denoiser, rows, band=band, seed=seed)
+        feedback = cls(operator, top_k, karcher_steps, Confidence.calibrated(entropy, scale, mean_weight))
+        return feedback.to(denoiser.table.device)
 
     def forward(self, tokens: Tensor, logits: Tensor, table: Tensor, mask_id: int) -> Feedback:
         """Return the next input from tokens (B, L), raw logits (B, L, V) or (M, V), a table (V, D) and the mask's id.

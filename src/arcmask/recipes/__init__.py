@@ -1,6 +1,6 @@
 """Recipes by name: training runs for `arcmask train`, experiments for `arcmask reproduce`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from arcmask.errors import check_choice
@@ -11,7 +11,7 @@ from arcmask.recipes.runs import Recipe, owt_continue, sotu_tiny, sotu_tiny_base
 from arcmask.settings.experiment import Plan
 from arcmask.settings.operators import OPERATOR_NAMES
 
-__all__ = ["EXPERIMENTS", "RECIPES", "Recipe", "add_operators", "find_experiment", "find_recipe"]
+__all__ = ["EXPERIMENTS", "RECIPES", "Recipe", "add_operators", "find_experiment", "find_recipe", "list_recipes"]
 
 RECIPES: dict[str, Callable[[], Recipe]] = {"sotu-tiny-base": sotu_tiny_base}
 RECIPES |= {f"sotu-tiny-{operator}": partial(sotu_tiny, operator) for operator in OPERATOR_NAMES}
@@ -20,6 +20,22 @@ RECIPES |= {f"owt-continue-{operator}": partial(owt_continue, operator) for oper
 EXPERIMENTS: dict[str, Callable[[], Plan]] = {
     function.__name__.replace("_", "-"): function for function in (*QUICKSTART, *PAPER)
 }
+
+
+def list_recipes(recipes: Mapping[str, Callable[[], object]]) -> str:
+    """Return a line for each recipe: its name, and what its function's docstring says first.
+
+    >>> from arcmask.recipes import RECIPES, list_recipes
+    >>> print(list_recipes({"sotu-tiny-base": RECIPES["sotu-tiny-base"]}))
+    sotu-tiny-base  Train a small character model from scratch, without feedback.
+    """
+    width = max(map(len, recipes))
+    functions = {
+        name: getattr(recipe, "func", recipe) for name, recipe in recipes.items()
+    }  # of a partial, its function
+    return "\n".join(
+        f"{name:{width}}  {(function.__doc__ or '').strip().splitlines()[0]}" for name, function in functions.items()
+    )
 
 
 def find_recipe(name: str) -> Recipe:
@@ -38,7 +54,7 @@ def find_experiment(name: str) -> Plan:
 
     >>> from arcmask.recipes import find_experiment
     >>> list(find_experiment("quickstart").arms)
-    ['none', 'linear-0.3', 'spherical-0.3', 'spherical-learned']
+    ['base', 'spherical-tuned', 'none', 'linear-0.3', 'spherical-0.3']
     """
     check_choice("experiment", name, EXPERIMENTS)
     return EXPERIMENTS[name]()

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from arcmask.settings.experiment import Arm, Plan
+from arcmask.errors import ArcmaskError
+from arcmask.settings.experiment import Arm, Plan, Tuning
 from arcmask.settings.train import TrainConfig
 
 
@@ -24,6 +25,17 @@ def operator_arms(train: TrainConfig, weight: float | None = None) -> dict[str, 
     return feedback_arms(train, *((name, weight) for name in names))
 
 
+def base_arms(*temperatures: float) -> dict[str, Arm]:
+    """Return the base as it is, and plain sampling of it at other temperatures."""
+    others = {f"base-temperature-{t:g}": Arm(label=f"base, temperature {t:g}", temperature=t) for t in temperatures}
+    return {"base": Arm(label="base")} | others
+
+
+def tuned_arms(*operators: str, fixed: bool = False) -> dict[str, Arm]:
+    """Return an arm for each operator: the base with feedback that is fitted to it."""
+    return dict(_tuned_arm(Tuning(operator=operator, fixed=fixed)) for operator in operators)
+
+
 def karcher_arms(train: TrainConfig) -> dict[str, Arm]:
     """Return the learned spherical arm with 1, 3 and 5 Karcher steps."""
     labels = {1: "1 Karcher step", 3: "3 Karcher steps", 5: "5 Karcher steps"}
@@ -36,15 +48,24 @@ def top_k_arms(train: TrainConfig) -> dict[str, Arm]:
 
 
 def add_operators(plan: Plan, operators: Sequence[str]) -> Plan:
-    """Add an arm for each operator (a name, or FILE.py:FUNCTION), trained as the plan's last arm is.
+    """Add an arm for each operator (a name, or FILE.py:FUNCTION), trained as the plan's last trained arm is.
+
+    In a plan that trains nothing, the operators are fitted to the base.
 
     >>> from arcmask.recipes import add_operators, find_experiment
     >>> list(add_operators(find_experiment("quickstart"), ["renormalized"]).arms)[-1]
-    'renormalized-learned'
+    'renormalized-0.3'
     """
-    train = list(plan.arms.values())[-1].train
-    arms = dict(_named_arm(train, operator, train.fixed_weight) for operator in operators)
-    return replace(plan, arms=plan.arms | arms)
+    train = next((arm.train for arm in reversed(plan.arms.values()) if arm.train is not None), None)
+    arms = dict(plan.arms)
+    for operator in operators:
+        name, arm = (
+            _tuned_arm(Tuning(operator=operator)) if train is None else _named_arm(train, operator, train.fixed_weight)
+        )
+        if name in arms:
+            raise ArcmaskError(f"the operator {operator} gives the arm {name}, which the plan has already")
+        arms[name] = arm
+    return replace(plan, arms=arms)
 
 
 def _named_arm(train: TrainConfig, operator: str, weight: float | None) -> tuple[str, Arm]:
@@ -60,6 +81,15 @@ def _named_arm(train: TrainConfig, operator: str, weight: float | None) -> tuple
         train=replace(train, operator=operator, fixed_weight=weight),
         colour=None if record.is_ours else record.colour,
     )
+
+
+def _tuned_arm(tuning: Tuning) -> tuple[str, Arm]:
+    """Return an arm with fitted feedback and its name, OPERATOR-tuned."""
+    from arcmask.feedback import find_operator
+
+    record = find_operator(tuning.operator)
+    colour = None if record.is_ours else record.colour
+    return f"{record.name.lower()}-tuned", Arm(label=f"{record.label}, tuned", tune=tuning, colour=colour)
 
 
 def _spherical_arm(train: TrainConfig, label: str, **settings: Any) -> Arm:

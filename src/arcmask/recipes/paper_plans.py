@@ -15,6 +15,7 @@ from arcmask.settings.experiment import Arm, Generation, Plan
 ABLATION_STEP = 1181
 _BASE = owt_continue("spherical")
 _TRAIN = replace(_BASE.train, keep=1)
+_SHORT = replace(_TRAIN, steps=ABLATION_STEP)
 _LEARNED = (("linear", None), ("spherical", None))
 # The paper does not say how tokens were filtered. The scripts of its precursor use nucleus sampling with p = 0.9
 # without the token that crosses p, and do not count a text's first token.
@@ -33,11 +34,11 @@ def _plan(recipe: str, title: str, arms: dict[str, Arm], **settings: Any) -> Pla
     """Build a plan with the paper's seeds, budgets, data and generation, unless a setting replaces them."""
     defaults: dict[str, Any] = {"baseline": next(iter(arms)), "seeds": (1, 2, 3), "budgets": (64, 128, 256)}
     fixed: dict[str, Any] = {"prepare": _BASE.prepare, "generation": _GENERATION, "parameters": 169_627_218}
+    fixed |= {"base": _TRAIN.init, "data": _TRAIN.data}
     return Plan(recipe=recipe, title=title, arms=arms, **(defaults | fixed | settings))
 
 
 def _ablation(recipe: str, title: str, arms: dict[str, Arm], baseline: str) -> Plan:
-    arms = {name: replace(arm, train=replace(arm.train, steps=ABLATION_STEP)) for name, arm in arms.items()}
     settings = {"baseline": baseline, "protocol": "paper", "read_at": ABLATION_STEP}
     return _plan(recipe, title, arms, seeds=(1,), budgets=(), **settings)
 
@@ -56,12 +57,12 @@ def paper_regimes() -> Plan:
 
 def paper_karcher() -> Plan:
     """Compare 1, 3 and 5 Karcher steps at step 1,181."""
-    return _ablation("paper-karcher", "Karcher steps", karcher_arms(_TRAIN), "karcher-3")
+    return _ablation("paper-karcher", "Karcher steps", karcher_arms(_SHORT), "karcher-3")
 
 
 def paper_topk() -> Plan:
     """Compare 1, 3 and 5 candidates at step 1,181."""
-    return _ablation("paper-topk", "Candidates", top_k_arms(_TRAIN), "top-3")
+    return _ablation("paper-topk", "Candidates", top_k_arms(_SHORT), "top-3")
 
 
 def paper_weights() -> Plan:

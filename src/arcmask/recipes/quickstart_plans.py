@@ -1,13 +1,13 @@
 """Experiments that run on a laptop: the shipped character model, the State of the Union addresses, a small evaluator.
 
-On two processor cores `quickstart` takes about ten minutes and `quickstart-long` an hour and a half.
+On two processor cores `quickstart` takes a few minutes and `quickstart-long` two hours.
 """
 
 from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from arcmask.recipes.arms import feedback_arms, karcher_arms, operator_arms, top_k_arms
+from arcmask.recipes.arms import base_arms, feedback_arms, karcher_arms, operator_arms, top_k_arms, tuned_arms
 from arcmask.recipes.runs import sotu_data, sotu_tiny
 from arcmask.settings.experiment import Arm, Generation, Plan
 
@@ -15,49 +15,52 @@ WEIGHT = 0.3
 # Batches are half as large as in the training of the base, which gives twice the steps at the same cost.
 _SHORT = replace(
     sotu_tiny("spherical").train,
-    steps=48,
+    steps=32,
     batch_size=16,
     micro_batch=16,
-    warm_up=8,
+    warm_up=6,
     curve="cosine",
-    save_every=48,
+    save_every=32,
     keep=1,
     validate_every=0,
     validation_rows=0,
 )
 _LONG = replace(_SHORT, steps=160, warm_up=16, save_every=160)
-_GENERATION = Generation(samples=8, length=128, batch_size=8, evaluator="smollm2-135m")
+_GENERATION = Generation(samples=32, length=128, batch_size=32, evaluator="smollm2-135m")
 
 
 def _plan(recipe: str, title: str, arms: dict[str, Arm], **settings: Any) -> Plan:
     """Build a plan of three seeds and three budgets, unless a setting replaces them."""
     defaults: dict[str, Any] = {"baseline": next(iter(arms)), "seeds": (1, 2, 3), "budgets": (16, 32, 64)}
-    return Plan(recipe=recipe, title=title, arms=arms, prepare=sotu_data(), **(defaults | settings))
+    inputs: dict[str, Any] = {"base": _SHORT.init, "data": _SHORT.data, "prepare": sotu_data()}
+    return Plan(recipe=recipe, title=title, arms=arms, **(defaults | inputs | settings))
 
 
 def _ablation(recipe: str, title: str, arms: dict[str, Arm], baseline: str = "none") -> Plan:
-    """Build a plan of two budgets, with more samples and held-out rows than the quickstart."""
-    generation = replace(_GENERATION, samples=32, batch_size=32)
-    return _plan(recipe, title, arms, baseline=baseline, budgets=(32, 64), generation=generation, likelihood_rows=512)
+    """Build a plan of two budgets, with more held-out rows than the quickstart."""
+    return _plan(recipe, title, arms, baseline=baseline, budgets=(32, 64), generation=_GENERATION, likelihood_rows=512)
 
 
 def quickstart() -> Plan:
-    """Compare four arms over three seeds in about ten minutes. The confidence intervals are wide."""
-    arms = feedback_arms(_SHORT, ("linear", WEIGHT), ("spherical", WEIGHT), ("spherical", None))
+    """Compare the base as it is, with tuned feedback, and after a short training, over three seeds."""
+    arms = base_arms() | tuned_arms("spherical") | feedback_arms(_SHORT, ("linear", WEIGHT), ("spherical", WEIGHT))
     title = "Quickstart: feedback in a small character model"
-    return _plan("quickstart", title, arms, generation=_GENERATION, likelihood_rows=128)
+    generation = replace(_GENERATION, evaluator=None)
+    return _plan("quickstart", title, arms, budgets=(32,), generation=generation, likelihood_rows=128, generate=True)
 
 
 def quickstart_long() -> Plan:
-    """Compare five arms over five seeds, with more training, more samples and MAUVE."""
+    """Compare nine arms over five seeds, with more training, more samples and MAUVE."""
+    frozen = base_arms(0.9) | tuned_arms("linear", "spherical")
     pairs = [("linear", WEIGHT), ("spherical", WEIGHT), ("linear", None), ("spherical", None)]
     return _plan(
         "quickstart-long",
         "Quickstart, long: feedback in a small character model",
-        feedback_arms(_LONG, *pairs),
+        frozen | feedback_arms(_LONG, *pairs),
         seeds=(1, 2, 3, 4, 5),
-        generation=replace(_GENERATION, samples=48, batch_size=32, features="smollm2-135m"),
+        generation=replace(_GENERATION, samples=48, features="smollm2-135m"),
         likelihood_rows=512,
+        generate=True,
     )
 
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from arcmask.settings.prepare import PrepareConfig
 from arcmask.settings.train import TrainConfig
 
+PAPER_CENTRE, PAPER_STEEPNESS = -4.0, 10 / 1.5
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -25,6 +27,8 @@ def sotu_tiny_base() -> Recipe:
         data=sotu_data().out,
         init="new:tiny",
         operator="none",
+        centre=PAPER_CENTRE,
+        steepness=PAPER_STEEPNESS,
         steps=8_000,
         batch_size=32,
         micro_batch=32,
@@ -42,7 +46,7 @@ def sotu_tiny_base() -> Recipe:
 
 
 def sotu_tiny(operator: str) -> Recipe:
-    """Continue the training of `sotu-tiny` with feedback.
+    """Continue the shipped character model with the operator in the recipe's name.
 
     The entropy of 27 symbols is at most 3.3 nats, so the centre is -1.5 in place of -4.
     """
@@ -67,7 +71,10 @@ def sotu_tiny(operator: str) -> Recipe:
 
 
 def owt_continue(operator: str) -> Recipe:
-    """Continue the pre-training of the released 169M model as in the paper: 7,000 steps of 512 rows of 1,024 tokens."""
+    """Continue the released 169M model as in the paper, with the operator in the recipe's name.
+
+    These are 7,000 steps of 512 rows of 1,024 tokens.
+    """
     prepare = PrepareConfig(
         corpus="hub:Skylion007/openwebtext", out="data/owt-gpt2-1024", tokenizer="gpt2", length=1024
     )
@@ -75,6 +82,8 @@ def owt_continue(operator: str) -> Recipe:
         data=prepare.out,
         init="kuleshov-group/mdlm-owt",
         operator=operator,
+        centre=PAPER_CENTRE,
+        steepness=PAPER_STEEPNESS,
         steps=7_000,
         batch_size=512,
         micro_batch=16,

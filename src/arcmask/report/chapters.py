@@ -7,27 +7,30 @@ from typing import Any
 
 import yaml
 
-from arcmask.report.comparisons import Comparison, comparisons, multiplicity_note, pairs, tally
+from arcmask.report.comparisons import Comparison, comparisons, multiplicity_note
+from arcmask.report.conclusion import conclusion
+from arcmask.report.differences import difference_figures, forest_plot
 from arcmask.report.document import Block, Chapter, Section, figure_block, table_blocks
 from arcmask.report.folder import SHOWN, Experiment, Training
-from arcmask.report.geometry import geometry_figures
+from arcmask.report.geometry import GEOMETRY, UNTRAINED, inspection_figures
 from arcmask.report.quantities import KINDS, MAIN, quantities
 from arcmask.report.samples import panels
-from arcmask.report.score_figures import difference_figures, score_figures
+from arcmask.report.score_figures import score_figures
 from arcmask.report.step_metrics import read_step
 from arcmask.report.tables import bound_table, difference_table, interval_table, main_table, seed_table
 from arcmask.report.training_figures import experiment_figures, single_figures
 from arcmask.report.training_tables import ablation_tables, arm_table, likelihood_table, regime_table
 from arcmask.report.wording import count, listed
-from arcmask.run_folder import INSPECTION, TRAINING, cell_folder
+from arcmask.run_folder import INSPECTION
 
 
 def experiment_chapter(experiment: Experiment, name: str) -> Chapter:
     """Return the chapter of a folder of `arcmask reproduce`."""
     compared = comparisons(experiment)
     sections = [
-        Section("run", "What was run", _setup(experiment)),
         Section("found", "Main results", _results(experiment, compared)),
+        Section("run", "What was run", _setup(experiment)),
+        Section("untrained", "Feedback without training", figure_block(inspection_figures(experiment, UNTRAINED))),
         Section("generation", "Generation", _generation(experiment, compared)),
         Section("training", "Training and likelihood", _training(experiment, compared)),
         Section("geometry", "Geometry", _geometry(experiment)),
@@ -36,7 +39,7 @@ def experiment_chapter(experiment: Experiment, name: str) -> Chapter:
     ]
     plan = experiment.plan
     title = str(plan.get("title") or plan.get("recipe") or experiment.folder.name)
-    return Chapter(name, title, _scope(experiment), sections)
+    return Chapter(name, title, _scope(experiment), [section for section in sections if section.blocks])
 
 
 def _scope(experiment: Experiment) -> str:
@@ -79,7 +82,6 @@ def _setup(experiment: Experiment) -> list[Block]:
     return [
         Block("facts", items=[(key, str(value)) for key, value in facts.items() if value not in (None, "")]),
         Block("text", pairing + protocol),
-        *_missing(experiment),
         *table_blocks(arm_table(experiment)),
     ]
 
@@ -87,30 +89,24 @@ def _setup(experiment: Experiment) -> list[Block]:
 def _missing(experiment: Experiment) -> list[Block]:
     lines = experiment.missing()
     available = {quantity.score for quantity in quantities(experiment, MAIN)}
+    planned = {"generative_perplexity": experiment.plan.get("evaluator"), "mauve": experiment.plan.get("features")}
+    absent = [score for score in MAIN if score not in available and planned.get(score, True)]
     if experiment.scores:
-        lines += [f"no cell has a {KINDS[score].label} score" for score in MAIN if score not in available]
+        lines += [f"no cell has a {KINDS[score].label} score" for score in absent]
     if not experiment.inspected:
         lines.append(f"the base model was not inspected ({INSPECTION} does not exist)")
     return [Block("notice", "Missing from this report", items=lines)] if lines else []
 
 
 def _results(experiment: Experiment, compared: list[Comparison]) -> list[Block]:
-    if not compared:
-        return [Block("text", "No two arms have a score for the same seed yet, so no arms are compared.")]
-    blocks = [Block("text", multiplicity_note(compared))]
-    shown = pairs(experiment)
-    direct = [pair for pair in shown if pair.second.name != experiment.baseline]
-    for pair in direct or shown:
-        items = [(c.statement, c.reading) for c in compared if c.pair == pair]
-        blocks.append(Block("bullets", tally(compared, pair), items=items))
-    rest = [(tally(compared, pair), "") for pair in shown if direct and pair not in direct]
-    if rest:
-        blocks.append(Block("bullets", "Against the baseline (details are in the tables below):", items=rest))
-    advice = (
-        "Less diverse text also has a lower generative perplexity. Read differences in generative perplexity together "
-        "with the difference in entropy at the same budget."
-    )
-    return [*blocks, Block("text", advice)]
+    text = conclusion(experiment, compared)
+    note = "No two arms have a score for the same seed yet, so no arms are compared."
+    return [
+        *([Block("lead", text)] if text else []),
+        *figure_block(forest_plot(experiment, compared)),
+        Block("text", multiplicity_note(compared) if compared else note),
+        *_missing(experiment),
+    ]
 
 
 def _generation(experiment: Experiment, compared: list[Comparison]) -> list[Block]:
@@ -137,7 +133,7 @@ def _training(experiment: Experiment, compared: list[Comparison]) -> list[Block]
 
 def _geometry(experiment: Experiment) -> list[Block]:
     missing = [Block("text", f"There are no figures, because the base model was not inspected ({INSPECTION}).")]
-    return figure_block(geometry_figures(experiment)) or missing
+    return figure_block(inspection_figures(experiment, GEOMETRY)) or missing
 
 
 def _samples(experiment: Experiment) -> list[Block]:
@@ -162,8 +158,8 @@ def _commands(experiment: Experiment) -> list[Block]:
     environment = [(key, str(value)) for key, value in (experiment.plan.get("environment") or {}).items()]
     if environment:
         blocks += [Block("text", "The experiment was run with:"), Block("facts", items=environment)]
-    settings = [_settings(arm.train, f"Training settings: {arm.label}") for arm in experiment.arms.values()]
-    return blocks + settings
+    trained = [arm for arm in experiment.arms.values() if arm.kind == "trained"]
+    return blocks + [_settings(arm.train, f"Training settings: {arm.label}") for arm in trained]
 
 
 def _settings(settings: Mapping[str, Any], title: str) -> Block:
@@ -178,8 +174,9 @@ def _sample_command(experiment: Experiment) -> list[str]:
             recorded = {name: records[0][name] for name in names if records[0].get(name) not in (None, False)}
             settings = {"num": experiment.plan.get("samples"), "steps": budget, "seed": seed} | recorded
             options = [word for name, value in settings.items() for word in (f"--{name}", str(value).lower())]
-            run = str(cell_folder(experiment.folder, arm, seed) / TRAINING)
-            return [shlex.join(["arcmask", "sample", run, *options, "--out", "again.jsonl"])]
+            options += ["--feedback", "none"] if experiment.arms[arm].kind == "base" else []
+            checkpoint = experiment.checkpoint(arm, seed)
+            return [shlex.join(["arcmask", "sample", checkpoint, *options, "--out", "again.jsonl"])]
     return []
 
 

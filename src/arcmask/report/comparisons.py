@@ -1,16 +1,17 @@
-"""Compare arms seed by seed: paired differences, confidence intervals, p-values, and sentences about them."""
+"""Compare arms seed by seed: paired differences, confidence intervals and p-values."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, get_args
+from itertools import groupby
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from arcmask.evaluation.statistics import PairedDifference, paired_difference, relative_change
 from arcmask.report.folder import Arm, Experiment
 from arcmask.report.paper import COMPARED, PROPOSED
-from arcmask.report.quantities import BOUNDS, MAIN, Direction, bounds, quantities, values
-from arcmask.report.wording import count, fixed, p_value, plus_minus
+from arcmask.report.quantities import AS_USED, BOUNDS, HEADLINES, MAIN, Direction, bounds, quantities, values
+from arcmask.report.wording import count, fixed, plus_minus
 
 Reading = Literal["better", "worse", "higher", "lower", "no difference seen", "no interval"]
 LEVEL = 0.05
@@ -75,38 +76,49 @@ class Comparison:
         """The relative change in per cent; empty for measures that have none."""
         return "" if self.change is None else f"{fixed(100 * self.change, 1, signed=True)} %"
 
-    @property
-    def statement(self) -> str:
-        """The measure, the difference, its p-value, the number of seeds and the reading; without the pair."""
-        budget = "" if self.budget is None else f" at T = {self.budget}"
-        parts = (self.value, self.percentage, p_value(self.difference.p_value), count(self.difference.n, "seed"))
-        verdict: str = self.reading
-        if self.difference.n < 2:
-            verdict = "no conclusion, because one seed gives no confidence interval"
-        elif self.reading in ("better", "worse"):
-            verdict = f"{self.reading} ({'lower' if self.difference.mean < 0 else 'higher'})"
-        return f"{self.label}{budget}: {', '.join(part for part in parts if part)}: {verdict}"
-
 
 def pairs(experiment: Experiment) -> list[Pair]:
-    """List the paper's operator against the one that it replaces, if nothing else differs, then baseline pairs."""
+    """List the pairs of arms that are compared.
+
+    If the base as it is is an arm: every other arm against it, and every trained arm with feedback against the trained
+    arm without. Otherwise every arm against the baseline. In both cases also the paper's operator against the one that
+    it replaces, where nothing else differs.
+    """
     arms = list(experiment.arms.values())
     direct = [
         Pair(first, second)
         for first in arms
         for second in arms
         if (first.operator, second.operator) == (PROPOSED, COMPARED)
-        if _other_settings(first.train) == _other_settings(second.train)
+        if _other_settings(first) == _other_settings(second)
     ]
+    bases = [arm for arm in arms if arm.kind == "base" and arm.temperature == 1.0]
+    if bases:
+        against_base = [Pair(arm, bases[0]) for arm in arms if arm.name != bases[0].name]
+        return against_base + [Pair(a, b) for a in arms for b in arms if is_gain_of_training(Pair(a, b))] + direct
     if experiment.baseline is None:
         return direct
-    base = experiment.arms[experiment.baseline]
-    return direct + [Pair(arm, base) for arm in arms if arm.name != base.name and Pair(arm, base) not in direct]
+    baseline = experiment.arms[experiment.baseline]
+    others = [Pair(arm, baseline) for arm in arms if arm.name != baseline.name]
+    return direct + [pair for pair in others if pair not in direct]
 
 
-def _other_settings(train: Mapping[str, object]) -> dict[str, object]:
+def _other_settings(arm: Arm) -> dict[str, object]:
     """Return all settings but the operator and the Karcher steps, which the compared operator does not use."""
-    return {key: value for key, value in train.items() if key not in ("operator", "karcher_steps")}
+    settings = {"kind": arm.kind, "temperature": arm.temperature, **arm.train, **(arm.tune or {})}
+    return {key: value for key, value in settings.items() if key not in ("operator", "karcher_steps")}
+
+
+def is_gain_of_training(pair: Pair) -> bool:
+    """Whether the pair is a training with feedback against one without."""
+    first, second = pair.first, pair.second
+    are_alike = first.kind == second.kind == "trained" and first.temperature == second.temperature
+    return are_alike and first.has_feedback and not second.has_feedback
+
+
+def by_second(shown: Iterable[Pair]) -> list[tuple[Arm, list[Pair]]]:
+    """Group pairs that follow each other by the arm that they share."""
+    return [(second, list(group)) for second, group in groupby(shown, key=lambda pair: pair.second)]
 
 
 def comparisons(experiment: Experiment) -> list[Comparison]:
@@ -117,7 +129,7 @@ def comparisons(experiment: Experiment) -> list[Comparison]:
         second = by_arm[pair.second.name]
         for measure, first_values in by_arm[pair.first.name].items():
             seeds = [seed for seed in first_values if seed in second[measure]]
-            if seeds:
+            if seeds and not _is_shared(pair, measure):
                 columns = [first_values[seed] for seed in seeds], [second[measure][seed] for seed in seeds]
                 is_ratio = measure.score == "generative_perplexity"
                 change = relative_change(sum(columns[0]), sum(columns[1])) if is_ratio else None
@@ -139,6 +151,12 @@ def _measured(experiment: Experiment, arm: str) -> dict[_Measure, dict[int, floa
     return measured
 
 
+def _is_shared(pair: Pair, measure: _Measure) -> bool:
+    """Whether both arms have the same bound by definition: that of one frozen backbone, without feedback."""
+    kinds = {pair.first.kind, pair.second.kind}
+    return measure.budget is None and (kinds == {"base"} or (measure.score != AS_USED and "trained" not in kinds))
+
+
 def _with_holm(compared: list[Comparison]) -> list[Comparison]:
     """Set the adjusted p-values by Holm's step-down correction."""
     tested = [(c.difference.p_value, index) for index, c in enumerate(compared) if c.difference.p_value is not None]
@@ -150,6 +168,14 @@ def _with_holm(compared: list[Comparison]) -> list[Comparison]:
     return corrected
 
 
+def headlines(experiment: Experiment, compared: list[Comparison]) -> dict[str, list[Comparison]]:
+    """Return by label the comparisons at the largest budget in those HEADLINES that have a better side."""
+    budgets = (None, *experiment.budgets[-1:])
+    shown = [c for c in compared if c.score in HEADLINES and c.better is not None and c.budget in budgets]
+    shown.sort(key=lambda c: list(HEADLINES).index(c.score))
+    return {label: [c for c in shown if c.label == label] for label in dict.fromkeys(c.label for c in shown)}
+
+
 def multiplicity_note(compared: list[Comparison]) -> str:
     """Say how many comparisons were made, and how many differences are significant."""
     tested = [c for c in compared if c.adjusted is not None]
@@ -158,14 +184,7 @@ def multiplicity_note(compared: list[Comparison]) -> str:
     significant = sum(c.reading != "no difference seen" for c in tested)
     kept = sum(c.adjusted is not None and c.adjusted < LEVEL for c in tested)
     return (
-        f"The report makes {count(len(tested), 'comparison')}. By chance alone, about {len(tested) * LEVEL:.1f} of the "
-        f"95 % confidence intervals would exclude zero. {significant} of {len(tested)} exclude it, and {kept} of "
-        f"{len(tested)} differences are significant at the 5 % level after Holm\u2019s correction."
+        f"The report makes {count(len(tested), 'comparison')}. By chance, about {len(tested) * LEVEL:.1f} of their "
+        f"95 % intervals would exclude zero; {significant} do, and {count(kept, 'difference')} remain significant at "
+        f"the 5 % level after Holm\u2019s correction."
     )
-
-
-def tally(compared: list[Comparison], pair: Pair) -> str:
-    """Count the readings of a pair's comparisons in one sentence."""
-    readings = [comparison.reading for comparison in compared if comparison.pair == pair]
-    parts = [f"{readings.count(reading)} {reading}" for reading in get_args(Reading) if reading in readings]
-    return f"{pair.label}, {count(len(readings), 'comparison')}: {', '.join(parts)}."

@@ -36,7 +36,7 @@ class Picture:
 class Block:
     """A part of a section. Its kind says which of the fields are used."""
 
-    kind: Literal["text", "facts", "bullets", "notice", "table", "figures", "samples", "code"]
+    kind: Literal["text", "facts", "lead", "notice", "table", "figures", "samples", "code"]
     text: str = ""
     items: list[Any] = field(default_factory=list)
     table: Table | None = None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from arcmask import run_folder
 from arcmask.errors import ArcmaskError
@@ -22,10 +22,12 @@ from arcmask.run_folder import (
     SAMPLES,
     SCORES,
     TRAINING,
+    TUNED,
     cell_folder,
     interpreting,
 )
 
+Kind = Literal["base", "tuned", "trained"]
 SHOWN = 4  # samples per cell
 _LARGEST = 1e305
 
@@ -55,17 +57,30 @@ class Training:
 
 @dataclass(frozen=True)
 class Arm:
-    """One feedback configuration of an experiment. `colour` is set for operators from outside the package."""
+    """One configuration of an experiment: the base trained, with tuned feedback, or as it is.
+
+    `train` is empty if the backbone is frozen. `colour` is set for operators from outside the package.
+    """
 
     name: str
     label: str
     train: Mapping[str, Any] = field(hash=False)
     colour: str | None = None
+    tune: Mapping[str, Any] | None = field(default=None, hash=False)
+    temperature: float = 1.0  # of sampling
+
+    @property
+    def kind(self) -> Kind:
+        """What was done to the base."""
+        return "trained" if self.train else "base" if self.tune is None else "tuned"
 
     @property
     def operator(self) -> str:
         """The operator's name; of FILE.py:FUNCTION, the function's."""
-        return str(self.train.get("operator", self.name)).rpartition(":")[2]
+        if self.kind == "base":
+            return "none"
+        settings = self.train or self.tune or {}
+        return str(settings.get("operator", self.name)).rpartition(":")[2]
 
     @property
     def record(self) -> Operator | None:
@@ -105,6 +120,15 @@ class Experiment:
         length = self.plan.get("length")
         return f"{Fraction(steps, length)} ({steps})" if length else str(steps)
 
+    def checkpoint(self, arm: str, seed: int) -> str:
+        """Return the checkpoint that the samples of an arm and a seed come from."""
+        folders = {
+            "base": self.plan.get("base"),
+            "tuned": self.folder / arm / TUNED,
+            "trained": cell_folder(self.folder, arm, seed) / TRAINING,
+        }
+        return str(folders[self.arms[arm].kind])
+
     def missing(self) -> list[str]:
         """List what the plan asks for and the folder does not have, one line per arm and seed."""
         lines = []
@@ -119,7 +143,7 @@ class Experiment:
         parts = []
         training, steps = self.trainings.get((arm.name, seed)), arm.train.get("steps")
         if training is None:
-            parts.append("training")
+            parts += ["training"] if arm.kind == "trained" else []
         elif steps is not None and training.done < steps:
             parts.append(f"training after step {training.done} of {steps}")
         if (arm.name, seed) not in self.likelihoods:
@@ -170,10 +194,7 @@ def _read_experiment(folder: Path) -> Experiment:
     plan = run_folder.read_settings(folder / PLAN)
     baseline = plan.get("baseline")
     with interpreting(folder / PLAN, "a plan with arms, seeds and budgets"):
-        arms = [
-            Arm(name, entry.get("label", name), entry["train"], entry.get("colour"))
-            for name, entry in plan["arms"].items()
-        ]
+        arms = [_arm(name, entry) for name, entry in plan["arms"].items()]
         seeds, budgets = [int(seed) for seed in plan["seeds"]], sorted(int(steps) for steps in plan["budgets"])
         by_name = {arm.name: arm for arm in sorted(arms, key=lambda arm: (arm.name != baseline, *_order(arm)))}
     if baseline is not None and baseline not in by_name:
@@ -183,20 +204,30 @@ def _read_experiment(folder: Path) -> Experiment:
     for arm in by_name:
         for seed in seeds:
             _read_seed(experiment, arm, seed)
-    if not experiment.scores and not any(training.records for training in experiment.trainings.values()):
+    has_records = any(training.records for training in experiment.trainings.values())
+    if not (experiment.scores or experiment.likelihoods or has_records):
         raise ArcmaskError(f"the experiment {folder} has no finished cell yet, so there is nothing to report")
     return experiment
 
 
+def _arm(name: str, entry: Mapping[str, Any]) -> Arm:
+    """Build an arm from its entry in the plan. An entry without `tune` and `temperature` is a trained arm's."""
+    temperature = float(entry.get("temperature", 1.0))
+    return Arm(
+        name, entry.get("label", name), entry["train"] or {}, entry.get("colour"), entry.get("tune"), temperature
+    )
+
+
 def _order(arm: Arm) -> tuple[Any, ...]:
-    """Return the sort key of an arm: operator, fixed weights before the learned one, then the other settings.
+    """Return the sort key of an arm: kind, operator, fixed weights before the learned one, then the other settings.
 
     The plan's own order is unknown, because its file has sorted keys.
     """
     names, weight = list(OPERATORS), arm.train.get("fixed_weight")
     operator = (names.index(arm.operator), "") if arm.operator in names else (len(names), arm.operator)
     settings = (arm.train.get("top_k", 0), arm.train.get("karcher_steps", 0))
-    return *operator, weight is None, weight or 0.0, *settings, arm.name
+    kind = get_args(Kind).index(arm.kind)
+    return kind, *operator, weight is None, weight or 0.0, *settings, -arm.temperature, arm.name
 
 
 def _read_seed(experiment: Experiment, arm: str, seed: int) -> None:

@@ -1,4 +1,6 @@
-"""Show the geometry of the base model: the pictures and readings that `arcmask inspect` wrote into base/inspect."""
+"""Show the base model as it is: the pictures and readings that `arcmask inspect` wrote into base/inspect."""
+
+from collections.abc import Mapping
 
 from arcmask.errors import ArcmaskError
 from arcmask.report.document import Picture
@@ -6,7 +8,12 @@ from arcmask.report.folder import Experiment
 from arcmask.run_folder import INSPECTION
 
 _PNG, _HEADER = b"\x89PNG\r\n\x1a\n", 24  # a file's first bytes, and the end of its width and height
-_TITLES = {
+# Name of a diagnostic -> title, in the order in which they are shown.
+UNTRAINED = {
+    "gain": "Held-out bound with feedback minus the plain bound",
+    "generation": "Quality of samples against their entropy",
+}
+GEOMETRY = {
     "norms": "Embedding norm against frequency rank",
     "angles": "Angle between mask and predicted mean over t",
     "paths": "Norm along the straight path to the predicted mean",
@@ -17,10 +24,10 @@ _TITLES = {
 }
 
 
-def geometry_figures(experiment: Experiment) -> list[Picture]:
-    """Return the diagnostics of the base model that have a picture; empty if the base was not inspected."""
+def inspection_figures(experiment: Experiment, titles: Mapping[str, str]) -> list[Picture]:
+    """Return the diagnostics with these titles that have a picture; empty if the base was not inspected."""
     pictures = []
-    for name, title in _TITLES.items():
+    for name, title in titles.items():
         data, png = experiment.inspected.get(name), experiment.folder / INSPECTION / f"{name}.png"
         if data is not None and png.is_file():
             content = png.read_bytes()

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from arcmask.evaluation.statistics import Summary, summarize
 from arcmask.report.folder import Experiment, Score
-from arcmask.report.wording import slug
+from arcmask.report.wording import plus_minus, slug
 
 Direction = Literal["lower", "higher"]
 
@@ -45,6 +45,34 @@ KINDS = {
 }
 MAIN = ("generative_perplexity", "entropy", "real_word_rate", "mauve")
 BOUNDS = {"two_pass": "as used", "plain": "plain"}  # the bounds of likelihood.json, which have no budget
+
+
+@dataclass(frozen=True)
+class Headline:
+    """How a quantity is written where space is short: in the conclusion, the forest plot and the terminal."""
+
+    title: str
+    meaning: str
+    unit: str = ""
+    digits: int = 3
+    scale: float = 1.0  # from the stored values to the unit
+
+    def text(self, value: float, half_width: float | None, *, signed: bool = False) -> str:
+        """Return value ± half width in the unit; from a thousand on without decimals."""
+        value, half = value * self.scale, None if half_width is None else half_width * self.scale
+        digits = self.digits if max(abs(value), half or 0.0) < 1000 else 0
+        return plus_minus(value, half, digits, signed=signed)
+
+
+AS_USED = "bound_two_pass"  # the score of the held-out bound with an arm's own feedback
+# By the score of a comparison, in the order in which they are shown.
+HEADLINES = {
+    AS_USED: Headline("Held-out NLL", "the held-out bound", "nats per token", 4),
+    "real_word_rate": Headline("Real words", "the share of real words", "points", 1, scale=100.0),
+    "entropy": Headline("Entropy", "the entropy of a sample", "nats"),
+    "mauve": Headline("MAUVE", "MAUVE"),
+    "generative_perplexity": Headline("Gen PPL", "generative perplexity", digits=1),
+}
 _ARROWS = {"lower": " \u2193", "higher": " \u2191", None: ""}
 
 

@@ -1,4 +1,4 @@
-"""Draw the scores of generated samples: each score against the budget, and the paired differences between arms."""
+"""Draw the scores of generated samples against the budget."""
 
 from typing import Any
 
@@ -6,12 +6,10 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
 from arcmask import figures
-from arcmask.report.comparisons import Comparison, pairs
 from arcmask.report.figure import SIZE, Drawing, Look, legend_below, looks, name_axes
 from arcmask.report.folder import Arm, Experiment
 from arcmask.report.paper import MEANS, paper_arm
 from arcmask.report.quantities import MAIN, Quantity, point, quantities
-from arcmask.report.wording import count, listed, slug
 
 Points = list[dict[str, Any]]
 
@@ -92,56 +90,3 @@ def _budget_axis(axes: Axes, budgets: list[int]) -> None:
     axes.set_xticks(budgets, [str(budget) for budget in budgets])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlim(budgets[0] / 1.25, budgets[-1] * 1.25)
-
-
-def difference_figures(experiment: Experiment, compared: list[Comparison]) -> list[Drawing]:
-    """Return a figure for each score: the difference of every pair at every budget, with its interval."""
-    at_budgets = [comparison for comparison in compared if comparison.budget is not None]
-    labels = dict.fromkeys(comparison.label for comparison in at_budgets)
-    return [_differences(experiment, label, [c for c in at_budgets if c.label == label]) for label in labels]
-
-
-def _differences(experiment: Experiment, label: str, compared: list[Comparison]) -> Drawing:
-    by_pair = {pair: [c for c in compared if c.pair == pair] for pair in pairs(experiment)}
-    by_pair = {pair: rows for pair, rows in by_pair.items() if rows}
-    style, budgets = looks(list(experiment.arms.values())), experiment.budgets
-    height = len(budgets) + 2  # rows of a pair: its name, one per budget, and a gap
-    canvas, axes = figures.figure(SIZE[0], 0.9 + 0.17 * height * len(by_pair))
-    text: dict[str, Any] = {"va": "center", "fontsize": 8.5, "color": figures.INK}
-    text["bbox"] = {"facecolor": "#ffffff", "edgecolor": "none", "pad": 1.0}  # so that no line crosses the text
-    for number, (pair, rows) in enumerate(by_pair.items()):
-        axes.text(0.0, -number * height, pair.label, transform=axes.get_yaxis_transform(), **text)
-        for row in rows:
-            _draw_difference(axes, row, -number * height - 1 - budgets.index(row.budget or 0), style[pair.first.name])
-    axes.axvline(0, color=figures.MUTED, lw=1, zorder=0)
-    axes.set_yticks([])
-    axes.spines["left"].set_visible(False)
-    axes.set_ylim(1 - height * len(by_pair), 1)
-    title = f"{label}: paired differences"
-    name_axes(axes, title, f"difference in {label}")
-    caption = (
-        f"First arm minus second at equal seed, from top to bottom at T = {listed(budgets)}. Bars are 95 % confidence "
-        f"intervals over {count(max(c.difference.n for c in compared), 'seed')}; a bar that crosses zero shows no "
-        "difference."
-    )
-    better = compared[0].better
-    if better is not None:
-        caption += f" The first arm is better to the {'left' if better == 'lower' else 'right'} of the line."
-    data = {"rows": [_row_data(row) for rows in by_pair.values() for row in rows]}
-    return Drawing(f"differences-{slug(label).replace('--', '-')}", title, caption, canvas, data)
-
-
-def _draw_difference(axes: Axes, row: Comparison, y: int, look: Look) -> None:
-    mean, half = row.difference.mean, row.difference.half_width
-    if half is not None:
-        axes.hlines(y, mean - half, mean + half, color=look.colour, lw=1.6)
-    axes.plot(mean, y, color=look.colour, marker=look.marker, ms=5)
-    axes.annotate(
-        f"T = {row.budget}", (1.0, y), xycoords=("axes fraction", "data"), xytext=(4, 0),
-        textcoords="offset points", va="center", fontsize=7.5, color=figures.MUTED,
-    )  # fmt: skip
-
-
-def _row_data(row: Comparison) -> dict[str, Any]:
-    names = {"first": row.pair.first.name, "second": row.pair.second.name, "budget": row.budget}
-    return names | {"mean": row.difference.mean, "half_width": row.difference.half_width, "n": row.difference.n}

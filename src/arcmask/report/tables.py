@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from arcmask.report.comparisons import Comparison, Pair, multiplicity_note, pairs
+from arcmask.report.comparisons import Comparison, Pair, pairs
 from arcmask.report.folder import Arm, Experiment, Score
 from arcmask.report.paper import BY_SEED, MEANS, paper_arm
 from arcmask.report.quantities import BOUNDS, MAIN, Point, Quantity, point, quantities, values
@@ -169,7 +169,7 @@ def difference_table(experiment: Experiment, compared: list[Comparison]) -> Tabl
         "generative perplexity, the p-value of the paired t-test, and the reading of the interval. \u201cNo difference "
         "seen\u201d means that the interval contains zero; it does not show that the arms are equal."
     )
-    return Table("differences", "Paired differences", caption, heads, rows, notes=[multiplicity_note(compared)])
+    return Table("differences", "Paired differences", caption, heads, rows)
 
 
 def bound_table(experiment: Experiment, compared: list[Comparison]) -> Table | None:
@@ -186,8 +186,7 @@ def bound_table(experiment: Experiment, compared: list[Comparison]) -> Table | N
         "Means of the held-out NLL of the first arm minus that of the second with the same seed, in nats per token; "
         f"below zero, the first arm is better. {PLUS_MINUS}"
     )
-    note = f"The {count(len(compared), 'comparison')} of the report include these."
-    return Table("likelihood-differences", "Paired differences of the bound", caption, heads, rows, notes=[note])
+    return Table("likelihood-differences", "Paired differences of the bound", caption, heads, rows)
 
 
 def _difference_row(

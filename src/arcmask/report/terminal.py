@@ -1,6 +1,9 @@
-"""The tables that `arcmask reproduce` prints at its end: means and paired differences, in 80 columns."""
+"""What `arcmask reproduce` prints at its end: the conclusion, the means and the paired differences, in 80 columns.
 
-import re
+Arms are called by the names of their folders, because labels are too long for a row.
+"""
+
+from collections.abc import Iterable
 from pathlib import Path
 
 from rich import box
@@ -8,100 +11,112 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-import arcmask.report.table as report_table
 from arcmask.errors import ArcmaskError
-from arcmask.report.comparisons import Comparison, Pair, comparisons, multiplicity_note, pairs
+from arcmask.report.comparisons import Comparison, by_second, comparisons, headlines, multiplicity_note, pairs
+from arcmask.report.conclusion import conclusion
 from arcmask.report.folder import Experiment, read_run
-from arcmask.report.quantities import KINDS
-from arcmask.report.tables import ONE_SEED_MARK, interval_table
-from arcmask.report.wording import NONE, PLUS_MINUS
+from arcmask.report.quantities import AS_USED, HEADLINES, Headline, Point, bounds, mean_point, point, quantities
+from arcmask.report.wording import NONE, PLUS_MINUS, count, listed
 
-_MISSING = Text(NONE, style="dim")
 _STYLES = {"better": "green", "worse": "red"}
-_MARKS = {
-    "better": "\u2713",
-    "worse": "\u2717",
-    "higher": "\u2191",
-    "lower": "\u2193",
-    "no difference seen": "\u00b7",
-    "no interval": "?",
-}
+_MARKS = {"better": "\u2713", "worse": "\u2717", "no difference seen": "\u00b7", "no interval": "?"}
 
 
 def terminal_table(folder: str | Path) -> Group:
-    """Return the means and paired differences of an experiment, and what is missing, for `rich.print`."""
+    """Return the conclusion, means and paired differences of an experiment, and what is missing, for `rich.print`."""
     experiment = read_run(Path(folder))
     if not isinstance(experiment, Experiment):
         raise ArcmaskError(f"{folder} is a training run; a table needs an experiment of arms, seeds and budgets")
     compared = comparisons(experiment)
-    shown: list[RenderableType] = [Text(PLUS_MINUS, style="dim")]
-    means = interval_table(experiment)
-    if means is not None:
-        notes = [note for note in means.notes if note.startswith(ONE_SEED_MARK)]
-        shown += [_means(experiment, means), Text("\n".join(notes), style="dim")]
+    text = conclusion(experiment, compared)
+    shown: list[RenderableType] = [Text(f"{text}\n", style="bold")] if text else []
+    shown += [_means(experiment), Text(_explanation(experiment), style="dim")]
     if compared:
-        shown.append(Text("Paired differences, first arm minus second with the same seed", style="bold"))
-        shown.append(Text(", ".join(f"{mark} {reading}" for reading, mark in _MARKS.items()) + "\n", style="dim"))
-        for pair in pairs(experiment):
-            shown += _differences(experiment, pair, [c for c in compared if c.pair == pair])
-        shown += [Text(multiplicity_note(compared), style="dim"), Text()]
-    shown += [Text(f"missing: {line}", style="yellow") for line in experiment.missing()]
-    return Group(*shown)
+        shown += [Text(), _differences(experiment, compared), Text(_legend(experiment, compared), style="dim")]
+        shown += [Text(), Text(multiplicity_note(compared))]
+    missing = [Text(f"missing: {line}", style="yellow") for line in experiment.missing()]
+    return Group(*shown, *([Text(), *missing] if missing else []), Text())
 
 
-def _means(experiment: Experiment, source: report_table.Table) -> Table:
-    heads = [head.text for head in source.heads]
-    evaluators = [head.note for head in source.heads if head.text.startswith(KINDS["generative_perplexity"].label)]
-    table = _table("Means over seeds" + (f"; generative perplexity by {', '.join(evaluators)}" if evaluators else ""))
-    table.add_column("arm", overflow="fold")
-    table.add_column("T", justify="right")
-    for head in source.heads[2:]:  # with the evaluator, if there are several
-        text = head.text if heads.count(head.text) == 1 else f"{head.text}\n{head.note}"
-        table.add_column(Text(text), justify="right", no_wrap=True)
-    for row in source.rows:
-        budget = row.data["budget"]
-        if budget == experiment.budgets[0]:
+def _means(experiment: Experiment) -> Table:
+    """Return a row for each arm and budget. The bound, which has no budget, stands in an arm's first row."""
+    scores = sorted(quantities(experiment, HEADLINES), key=lambda q: list(HEADLINES).index(q.score))
+    titles = [HEADLINES[q.score].title for q in scores]
+    bound = HEADLINES[AS_USED]
+    table = _table(f"Means over {count(len(experiment.seeds), 'seed')}", ["arm", "T", bound.title])
+    for quantity, title in zip(scores, titles, strict=True):
+        _add_column(table, title if titles.count(title) == 1 else f"{title}\n{quantity.note}")
+    for arm in experiment.arms.values():
+        name, nats = arm.name, _mean(bound, mean_point(bounds(experiment, arm.name, "two_pass")))
+        for budget in experiment.budgets or [0]:  # an experiment without samples has the bound alone
+            cells = [_mean(HEADLINES[q.score], point(experiment, q, arm.name, budget)) for q in scores]
+            table.add_row(_name(name), str(budget or ""), nats, *cells)
+            name, nats = "", Text()
+        if len(experiment.budgets) > 1:
             table.add_section()
-        label = row.entries[0].text if budget == experiment.budgets[0] else ""
-        table.add_row(Text(label), str(budget), *(_mean(entry) for entry in row.entries[2:]))
     return table
 
 
-def _mean(entry: report_table.Entry) -> Text:
-    below = f"\n{entry.under}" if ONE_SEED_MARK in entry.under else ""
-    return Text(_tight(entry.text) + below, style="dim" if entry.text == NONE else "")
+def _mean(headline: Headline, mean: Point | None) -> Text:
+    return Text(NONE, style="dim") if mean is None else Text(headline.text(mean.summary.mean, None))
 
 
-def _differences(experiment: Experiment, pair: Pair, compared: list[Comparison]) -> list[RenderableType]:
-    """Return the pair's table with a row per budget, and a line for each measure without budgets."""
-    shown: list[RenderableType] = []
-    labels = list(dict.fromkeys(c.label for c in compared if c.budget is not None))
-    if labels:
-        table = _table(pair.label)
-        table.add_column("T", justify="right")
-        for label in labels:
-            table.add_column(Text(label.replace(" (", "\n(")), justify="right", no_wrap=True)
-        for budget in experiment.budgets:
-            cells = {c.label: _difference(c) for c in compared if c.budget == budget}
-            table.add_row(str(budget), *(cells.get(label, _MISSING) for label in labels))
-        shown.append(table)
-    shown += [Text(f" {c.label}: ").append(_difference(c)) for c in compared if c.budget is None]
-    return [*shown, Text()]
+def _explanation(experiment: Experiment) -> str:
+    """Return the units of the means, and the evaluators."""
+    evaluators = [q.note for q in quantities(experiment, ("generative_perplexity",))]
+    has_words = bool(quantities(experiment, ("real_word_rate",)))
+    parts = ["Held-out NLL: the bound as used, in nats per token"]
+    parts += ["Real words: in %"] if has_words else []
+    parts += [f"Gen PPL: by {listed(evaluators)}"] if evaluators else []
+    return f"{'. '.join(parts)}."
 
 
-def _difference(comparison: Comparison) -> Text:
-    text = Text(_tight(comparison.value))
-    return text.append(f" {_MARKS[comparison.reading]}", style=_STYLES.get(comparison.reading, "dim"))
+def _differences(experiment: Experiment, compared: list[Comparison]) -> Table:
+    """Return a row for each pair, below the arm that is subtracted, with the main quantities at the largest budget."""
+    columns = headlines(experiment, compared)
+    titles = {label: HEADLINES[column[0].score].title for label, column in columns.items()}
+    at = f" at T = {experiment.budgets[-1]}" if experiment.budgets else ""
+    table = _table(f"Paired differences{at}, seed by seed", ["arm"])
+    for label, title in titles.items():
+        _add_column(table, title if list(titles.values()).count(title) == 1 else label.replace(" (", "\n("))
+    for second, group in by_second(pairs(experiment)):
+        table.add_section()
+        table.add_row(_name(f"vs. {second.name}"))
+        for pair in group:
+            cells = {label: c for label, column in columns.items() for c in column if c.pair == pair}
+            if cells:
+                table.add_row(_name(f" {pair.first.name}"), *(_difference(cells.get(label)) for label in columns))
+    return table
 
 
-def _table(title: str) -> Table:
-    table = Table(title=Text(title, style="bold"), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+def _difference(comparison: Comparison | None) -> Text:
+    if comparison is None:
+        return Text(NONE, style="dim")
+    difference, reading = comparison.difference, comparison.reading
+    text = HEADLINES[comparison.score].text(difference.mean, difference.half_width, signed=True)
+    return Text(text.replace(" \u00b1 ", " \u00b1")).append(_MARKS[reading], style=_STYLES.get(reading, "dim"))
+
+
+def _legend(experiment: Experiment, compared: list[Comparison]) -> str:
+    readings = {c.reading for column in headlines(experiment, compared).values() for c in column}
+    marks = [f"{mark} {reading}" for reading, mark in _MARKS.items() if reading in readings]
+    return f"{PLUS_MINUS} {', '.join(marks)}."
+
+
+def _table(title: str, columns: Iterable[str]) -> Table:
+    table = Table(
+        title=Text(title, style="bold"), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False
+    )
     table.collapse_padding = True
+    for number, name in enumerate(columns):
+        table.add_column(name, justify="right" if number else "left", no_wrap=number > 0)
     return table
 
 
-def _tight(text: str) -> str:
-    """Shorten a number for 80 columns: no space after ±, and one decimal from a thousand on."""
-    if re.search(r"\d{4}\.", text):
-        text = re.sub(r"\d+\.\d+", lambda number: f"{float(number[0]):.1f}", text)
-    return text.replace(" \u00b1 ", " \u00b1")
+def _add_column(table: Table, title: str) -> None:
+    table.add_column(Text(title), justify="right", no_wrap=True)
+
+
+def _name(name: str) -> Text:
+    """Return a name for the first column, which is cut if the row would not fit."""
+    return Text(name, no_wrap=True, overflow="ellipsis")

@@ -40,7 +40,11 @@ def training_figures(arms: list[Arm], runs: Runs, baseline: str | None = None) -
 
 def experiment_figures(experiment: Experiment) -> list[Drawing]:
     """Return the figures of all training runs of an experiment."""
-    return training_figures(list(experiment.arms.values()), experiment.trainings, experiment.baseline)
+    arms = list(experiment.arms.values())
+    baseline = experiment.baseline
+    if baseline is not None and experiment.arms[baseline].kind != "trained":  # then against training without feedback
+        baseline = next((arm.name for arm in arms if arm.kind == "trained" and not arm.has_feedback), None)
+    return training_figures(arms, experiment.trainings, baseline)
 
 
 def single_figures(training: Training) -> list[Drawing]:

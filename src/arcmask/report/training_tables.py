@@ -41,18 +41,20 @@ _BOUND_UNITS = {"nats": ("NLL", 4), "perplexity": ("PPL", 3), "bits_per_byte": (
 
 
 def arm_table(experiment: Experiment) -> Table:
-    """Return the training settings of each arm: the main ones, and all others in which the arms differ."""
+    """Return the settings of each arm: the main ones, and all others in which the trained arms differ."""
     arms = list(experiment.arms.values())
-    every = dict.fromkeys(key for arm in arms for key in arm.train)
-    differing = [key for key in every if len({repr(arm.train.get(key)) for arm in arms}) > 1]
+    trained = [arm for arm in arms if arm.kind == "trained"]
+    every = dict.fromkeys(key for arm in trained for key in arm.train)
+    differing = [key for key in every if len({repr(arm.train.get(key)) for arm in trained}) > 1]
+    differing += ["temperature"] if len({arm.temperature for arm in arms}) > 1 else []
     shown = _SETTINGS | {key: key.replace("_", " ") for key in differing if key not in _SETTINGS}
     rows = []
     for arm in arms:
         entries = [words(arm.label + (" (baseline)" if arm.name == experiment.baseline else ""))]
         entries += [Entry(_setting(key, arm), number=key != "operator") for key in shown]
-        rows.append(Row(entries, {"arm": arm.name, "label": arm.label, "train": dict(arm.train)}))
+        rows.append(Row(entries, {"arm": arm.name, "label": arm.label, "train": dict(arm.train), "tune": arm.tune}))
     heads = [Head("Arm", number=False)] + [Head(text, number=key != "operator") for key, text in shown.items()]
-    caption = "Each row is one feedback configuration. Training settings that are not shown are equal in all arms."
+    caption = "Each row is one configuration. Settings that are not shown are equal in all trained arms."
     return Table("arms", "Arms", caption, heads, rows)
 
 
@@ -62,7 +64,10 @@ def _setting(key: str, arm: Arm) -> str:
     if key == "operator":
         return arm.operator
     if key == "fixed_weight":
-        return "0" if not arm.has_feedback else "learned" if value is None else str(value)
+        fitted = "tuned" if arm.kind == "tuned" else "learned"
+        return "0" if not arm.has_feedback else fitted if value is None else str(value)
+    if key == "temperature":
+        return str(arm.temperature)
     is_learned = arm.has_feedback and arm.train.get("fixed_weight") is None
     unused = (
         (key in _OF_LEARNED_WEIGHT and not is_learned)

@@ -215,12 +215,15 @@ def find_feedback(denoiser: Any, feedback: SoftMask | str | None) -> SoftMask | 
         feedback = trained
     elif isinstance(feedback, str):
         settings = () if trained is None else (trained.top_k, trained.karcher_steps, trained.confidence)
+        if feedback != "none" and (trained is None or trained.operator == "none"):
+            warnings.warn(
+                "the model has no feedback of its own, so the default weights are used; `arcmask tune` fits them",
+                stacklevel=3,
+            )
         feedback = SoftMask(feedback, *settings)
     if feedback is None or feedback.operator == "none":
         return None
     feedback.record.require()
-    if trained is None or trained.operator == "none":
-        warnings.warn("the model was not trained with feedback; feedback is used all the same", stacklevel=3)
     return feedback
 
 

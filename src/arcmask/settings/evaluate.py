@@ -52,7 +52,7 @@ class EvaluateConfig:
             the samples; without them, the reference's tokenizer or gpt2.
         bad_lines: What to do with a line that cannot be read: stop, or skip it with a warning.
         kmeans_seeds: Seeds of MAUVE's clustering. The score is their mean.
-        seed: Seed of the bootstrap intervals, of the reference texts, and of the noise of the likelihood.
+        seed: Seed of the bootstrap intervals, of the reference texts, and of the likelihood's rows and noise.
         batch_tokens: Tokens per batch. It changes speed and memory, not the scores. Default: what suits the device.
         precision: auto, float32 or bfloat16.
         checkpoint: A denoiser whose likelihood to compute as well: a folder, a run, a Lightning .ckpt or a hub id.

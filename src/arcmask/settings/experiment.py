@@ -1,28 +1,69 @@
 """The plan of an experiment (arms x seeds x budgets), and the settings of `arcmask reproduce`.
 
-Each pair of arm and seed is trained once, then sampled and scored at every budget. A seed fixes training and
-generation. All arms of a seed share data order, times, masks, gates and sampling draws, so differences are paired.
+An arm is trained once per seed, or its backbone is frozen: the base as it is, or with feedback that is fitted once.
+Every arm and seed is then sampled and scored at every budget. A seed fixes training, generation and held-out rows. All
+arms of a seed share data order, times, masks, gates and sampling draws, so differences are paired.
 """
 
+import math
 import re
 from dataclasses import asdict, dataclass, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
 
 from arcmask.errors import ArcmaskError, check_choice, check_range
 from arcmask.settings import MAX_LENGTH, MAX_SEED
+from arcmask.settings.inspect import InspectConfig
 from arcmask.settings.prepare import PrepareConfig
 from arcmask.settings.sample import SampleConfig
 from arcmask.settings.train import TrainConfig
 
+_MOST_GAIN_ROWS = 512
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuning:
+    """How feedback is fitted to the base as it is; see `arcmask.tune`."""
+
+    operator: str
+    fixed: bool = False  # fit one constant weight instead of the three confidence scalars
+    goal: str = "bound"
+    rows: int = 128  # rows of training text to fit on
+
+    def __post_init__(self) -> None:
+        check_choice("goal", self.goal, ("bound", "generation"))
+        check_range(4, 10**6, self, "rows")
+        if self.operator == "none":
+            raise ArcmaskError("the operator none has no feedback to tune; an arm without train and tune is the base")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Arm:
-    """One feedback configuration in a comparison: its label and its training settings. The plan sets the seed."""
+    """One configuration in a comparison: the base trained, tuned, or, with neither, as it is without feedback.
+
+    The plan sets the seed of training.
+    """
 
     label: str
-    train: TrainConfig
+    train: TrainConfig | None = None
+    tune: Tuning | None = None
+    temperature: float = 1.0  # of sampling
     colour: str | None = None  # for an operator from outside the package; the report cannot look it up
+
+    def __post_init__(self) -> None:
+        if self.train is not None and self.tune is not None:
+            raise ArcmaskError(f"the arm {self.label!r} has both train and tune; give one of them")
+        if not 0 < self.temperature < math.inf:
+            raise ArcmaskError(
+                f"the temperature of the arm {self.label!r} is {self.temperature}, but must be a number above 0"
+            )
+
+    @property
+    def operator(self) -> str:
+        """The operator that feeds predictions back, or none."""
+        settings = self.train or self.tune
+        return "none" if settings is None else settings.operator
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +93,8 @@ class Plan:
     title: str
     arms: dict[str, Arm]
     baseline: str  # the arm that the others are compared with
+    base: str  # the checkpoint that all arms start from
+    data: str  # the prepared folder that arms are trained, tuned and measured on
     prepare: PrepareConfig | None  # how to prepare the data; None if the folder exists already
     seeds: tuple[int, ...]
     budgets: tuple[int, ...]  # denoising steps; empty for an experiment that only trains
@@ -60,6 +103,7 @@ class Plan:
     parameters: int | None = None  # of a base that is fetched only when it is trained
     protocol: str | None = None  # "paper": the report shows the paper's values beside ours
     read_at: int | None = None  # the training step that the tables show
+    generate: bool = False  # whether the base's quality is drawn against entropy
 
     def __post_init__(self) -> None:
         for name, values in (("arms", self.arms), ("seeds", self.seeds)):
@@ -71,30 +115,63 @@ class Plan:
         check_range(0, MAX_SEED, self, "seeds")
         check_range(1, MAX_LENGTH, self, "budgets")
         check_range(1, 10**9, self, "likelihood_rows")
-        for name in self.arms:
+        check_choice("baseline", self.baseline, self.arms)
+        for name, arm in self.arms.items():
             if not re.fullmatch(r"[a-z0-9][a-z0-9._-]*", name):
                 raise ArcmaskError(f"the arm {name!r} names a folder: use lower-case letters, digits and .-_ only")
+            if arm.train is not None and (arm.train.init, arm.train.data) != (self.base, self.data):
+                raise ArcmaskError(
+                    f"the arm {name!r} trains {arm.train.init} on {arm.train.data}, but the plan has {self.base} and "
+                    f"{self.data}"
+                )
+        for first, second in combinations(self.arms, 2):
+            if replace(self.arms[first], label="") == replace(self.arms[second], label=""):
+                raise ArcmaskError(f"the arms {first!r} and {second!r} have the same settings; leave one of them out")
 
     @property
-    def base(self) -> str:
-        """The checkpoint that all arms start from."""
-        return next(iter(self.arms.values())).train.init
+    def operators(self) -> tuple[str, ...]:
+        """The operators of the arms with feedback, each once."""
+        return tuple(dict.fromkeys(arm.operator for arm in self.arms.values() if arm.operator != "none"))
 
-    @property
-    def data(self) -> str:
-        """The prepared folder that all arms are trained on."""
-        return next(iter(self.arms.values())).train.data
+    def train(self, arm: str, seed: int) -> TrainConfig | None:
+        """Return the settings of one training run; None if the arm's backbone is frozen."""
+        settings = self.arms[arm].train
+        return None if settings is None else replace(settings, seed=seed)
 
-    def train(self, arm: str, seed: int) -> TrainConfig:
-        """Return the settings of one training run."""
-        return replace(self.arms[arm].train, seed=seed)
+    def inspection(self, out: Path) -> InspectConfig:
+        """Return the settings of the base's inspection.
 
-    def sample(self, checkpoint: Path, seed: int, budget: int, out: Path) -> SampleConfig:
-        """Return the settings of one cell's samples, with the feedback that the checkpoint was trained with."""
+        Its curves are drawn once, not per seed, so they use twice the rows and samples of a cell.
+        """
+        return InspectConfig(
+            checkpoint=self.base,
+            data=self.data,
+            out=str(out),
+            operators=self.operators,
+            gain_tokens=min(_MOST_GAIN_ROWS, 2 * self.likelihood_rows) * self.generation.length,
+            generate=self.generate and bool(self.budgets),
+            samples=2 * self.generation.samples,
+            steps=max(self.budgets, default=1),
+        )
+
+    def sample(self, arm: str, checkpoint: str, seed: int, budget: int, out: Path) -> SampleConfig:
+        """Return the settings of one cell's samples, with the feedback that the checkpoint has if it is not the base's.
+
+        The base as it is has no feedback, whatever is stored with it.
+        """
         names = ("length", "rule", "top_p", "drop_crossing", "batch_size")
         shared: dict[str, Any] = {name: getattr(self.generation, name) for name in names}
-        num = self.generation.samples
-        return SampleConfig(checkpoint=str(checkpoint), num=num, steps=budget, seed=seed, out=str(out), **shared)
+        is_base = self.arms[arm].train is None and self.arms[arm].tune is None
+        return SampleConfig(
+            checkpoint=checkpoint,
+            num=self.generation.samples,
+            steps=budget,
+            seed=seed,
+            out=str(out),
+            feedback="none" if is_base else None,
+            temperature=self.arms[arm].temperature,
+            **shared,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as plain data. The report reads it, and a resumed run must match it."""
@@ -113,10 +190,15 @@ class Plan:
 
     def _arm_to_json(self, name: str) -> dict[str, Any]:
         arm = self.arms[name]
-        train = arm.train.to_dict()
-        del train["seed"]  # the plan sets it
-        colour = {} if arm.colour is None else {"colour": arm.colour}
-        return {"label": arm.label, "train": train, "baseline": name == self.baseline, **colour}
+        entry: dict[str, Any] = {"label": arm.label, "baseline": name == self.baseline, "train": None}
+        if arm.train is None:
+            entry["tune"] = None if arm.tune is None else asdict(arm.tune)
+        else:
+            entry["train"] = arm.train.to_dict()
+            del entry["train"]["seed"]  # the plan sets it
+        if arm.train is None or arm.temperature != 1:  # a trained arm at 1 is written as it was before there was more
+            entry["temperature"] = arm.temperature
+        return entry if arm.colour is None else entry | {"colour": arm.colour}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +214,7 @@ class Changes:
         steps: Training steps per run.
         batch_size: Sequences per step and per forward pass.
         base: The checkpoint to start from.
-        data: The prepared folder to train on.
+        data: The prepared folder to train, tune and measure on.
         length: Positions per sample.
         evaluator: The model for generative perplexity; none leaves it out.
         features: The model for MAUVE's features; none leaves it out.
@@ -155,12 +237,14 @@ class Changes:
         """Return the plan with these changes. Operators are added by `recipes.add_operators`."""
         for name in self.arms or ():
             check_choice("arm", name, plan.arms)
+        if self.arms and len(set(self.arms)) != len(self.arms):
+            raise ArcmaskError(f"the arms are {', '.join(self.arms)}, but each must occur once")
         training = self._changes(steps="steps", init="base", data="data")
         training |= self._changes(batch_size="batch_size", micro_batch="batch_size")
         generation = self._changes(samples="samples", length="length", evaluator="evaluator", features="features")
         generation = {name: None if value == "none" else value for name, value in generation.items()}
         arms = {
-            name: replace(arm, train=replace(arm.train, **training))
+            name: arm if arm.train is None else replace(arm, train=replace(arm.train, **training))
             for name, arm in plan.arms.items()
             if not self.arms or name in self.arms
         }
@@ -172,6 +256,8 @@ class Changes:
             baseline=plan.baseline if plan.baseline in arms else next(iter(arms)),
             seeds=plan.seeds if self.seeds is None else tuple(self.seeds),
             budgets=plan.budgets if self.budgets is None else tuple(self.budgets),
+            base=plan.base if self.base is None else self.base,
+            data=plan.data if self.data is None else self.data,
             prepare=plan.prepare if self.data is None else None,
             generation=replace(plan.generation, **generation),
             parameters=plan.parameters if self.base is None else None,

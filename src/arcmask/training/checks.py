@@ -1,31 +1,70 @@
 """The checks before training, so that a wrong run fails within seconds and before a model is built."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from arcmask.checkpoint.fitting import build_config
 from arcmask.data import PreparedCorpus, open_prepared, read_index
 from arcmask.errors import ArcmaskError, check_choice, check_range
 from arcmask.feedback import Confidence, Gate, SoftMask
+from arcmask.feedback.confidence import check_calibration
 from arcmask.files import nearest_folder, writable
 from arcmask.model import SIZES
 from arcmask.ranks import world_size
-from arcmask.run_folder import CONFIG, read_settings, read_yaml, refuse_other_settings
-from arcmask.settings.train import TrainConfig
+from arcmask.run_folder import (
+    CONFIG,
+    interpreting,
+    newest_checkpoint,
+    read_settings,
+    read_yaml,
+    refuse_other_settings,
+)
+from arcmask.settings.train import AUTO, COMPUTED, ON_RESUME, TrainConfig
+from arcmask.training.state import COUNTS
 
 # Weights, raw weights, averages and two moments, in float32.
 STATE_BYTES = 5 * 4
+_EXTEND_COSINE = (
+    "every rate of a cosine curve depends on the number of steps, so it cannot be extended; start another run with "
+    "--init {run}"
+)
 
 
-def check_before_loading(config: TrainConfig, run: Path) -> None:
-    """Check settings, data, the checkpoint's fit, the run folder's settings, write access and disk space.
+def check_before_loading(config: TrainConfig, run: Path) -> TrainConfig:
+    """Make every check that needs no model: settings, data, the checkpoint's fit, the run folder and disk space.
 
-    Nothing is written.
+    Nothing is written. Returns the settings with what is stored in the run, or computed before a model is loaded.
+    `build_model` checks the rest.
     """
+    config = check_settings(config, run)
+    corpus = open_prepared(config.data, "train")
+    has_held_out = read_index(config.data).splits["validation"].rows > 0
+    config = config.computed(has_held_out=has_held_out)
+    if config.validate_every and config.validation_rows and not has_held_out:
+        raise ArcmaskError(
+            f"{config.data!r} was prepared with holdout none, but the run validates every {config.validate_every} "
+            "steps; give --validate_every 0"
+        )
+    check_range(1, corpus.vocab_size, config, "top_k")
+    parameters = _count_parameters(config.init, corpus)
+    needed = STATE_BYTES * parameters * (config.keep + 1)  # while saving there is one checkpoint more
+    free = shutil.disk_usage(nearest_folder(run)).free
+    if free < needed:
+        raise ArcmaskError(f"{run} has {free / 1e9:.1f} GB free, but its checkpoints need {needed / 1e9:.1f} GB")
+    return config
+
+
+def check_settings(config: TrainConfig, run: Path) -> TrainConfig:
+    """Make every check that needs no data, and return the settings with what is stored in the run."""
     if (run / CONFIG).exists():
-        refuse_other_settings(run, read_settings(run / CONFIG, read_yaml), config.to_dict())
+        config = _take_stored(config, run)
     build_feedback(config)
     build_gate(config)
+    if config.init.startswith("new:"):
+        check_choice("model size", config.init.removeprefix("new:"), SIZES)
+    elif config.init.endswith(".ckpt") and not Path(config.init).is_file():
+        raise ArcmaskError(f"there is no file {config.init}")
     world = world_size()
     if config.batch_size % world:
         raise ArcmaskError(f"the batch of {config.batch_size} cannot be shared evenly by {world} ranks")
@@ -34,27 +73,55 @@ def check_before_loading(config: TrainConfig, run: Path) -> None:
         raise ArcmaskError(
             f"a rank's {share} sequences cannot be cut evenly into micro-batches of {config.micro_batch}"
         )
-    corpus = open_prepared(config.data, "train")
-    if config.validate_every and config.validation_rows and read_index(config.data).splits["validation"].rows == 0:
+    writable(run, is_folder=True)
+    return config
+
+
+def _take_stored(config: TrainConfig, run: Path) -> TrainConfig:
+    """Return the settings with the numbers that the run has stored for what is "auto".
+
+    Raise if settings differ that would change the result; `ON_RESUME` says which.
+    """
+    stored = read_settings(run / CONFIG, read_yaml)
+    numbers = {name: stored[name] for name in COMPUTED if getattr(config, name) == AUTO and name in stored}
+    with interpreting(run / CONFIG, "the settings of a training run"):
+        config = replace(config, **numbers)
+        grows = config.steps > stored["steps"]
+    checkpoint = newest_checkpoint(run)
+    has_dropout = checkpoint is not None and _has_dropout(checkpoint)
+    may_differ = {*ON_RESUME["always"], *(() if has_dropout else ON_RESUME["without dropout"])}
+    if grows and config.curve == stored.get("curve") == "constant":
+        may_differ |= set(ON_RESUME["larger"])
+    there, here = ({k: v for k, v in each.items() if k not in may_differ} for each in (stored, config.to_dict()))
+    advice = _EXTEND_COSINE.format(run=run) if grows and config.curve == "cosine" else "give another name"
+    refuse_other_settings(run, there, here, advice)
+    if has_dropout and checkpoint is not None:
+        _refuse_other_ranks(run, checkpoint)
+    return config
+
+
+def _has_dropout(checkpoint: Path) -> bool:
+    """Return whether the model of a checkpoint is trained with dropout; only a Diffusion Transformer says that not."""
+    settings = read_settings(checkpoint / "config.json")
+    return settings.get("model_type") != "mdlm" or settings.get("dropout") != 0
+
+
+def _refuse_other_ranks(run: Path, checkpoint: Path) -> None:
+    """Raise if a run with dropout, which depends on the ranks, was trained by another number of them."""
+    ranks = read_settings(checkpoint / COUNTS).get("ranks", world_size())  # earlier versions did not store it
+    if ranks != world_size():
         raise ArcmaskError(
-            f"{config.data!r} was prepared with holdout none, but the run validates every {config.validate_every} "
-            "steps; give --validate_every 0"
+            f"{run} was trained by {ranks} ranks, not {world_size()}, and its dropout depends on them; use as many, or "
+            "give another name"
         )
-    check_range(1, corpus.vocab_size, config, "top_k")
-    parameters = _count_parameters(config.init, corpus)
-    needed = STATE_BYTES * parameters * (config.keep + 1)  # while saving there is one checkpoint more
-    free = shutil.disk_usage(nearest_folder(writable(run, is_folder=True))).free
-    if free < needed:
-        raise ArcmaskError(f"{run} has {free / 1e9:.1f} GB free, but its checkpoints need {needed / 1e9:.1f} GB")
 
 
 def build_feedback(config: TrainConfig) -> SoftMask:
-    """Build the feedback that a run trains."""
-    confidence = (
-        Confidence(scale=config.scale, centre=config.centre, steepness=config.steepness)
-        if config.fixed_weight is None
-        else Confidence(fixed=config.fixed_weight)
-    )
+    """Build the feedback that a run trains. What is "auto" is as in the paper until `calibrate` has replaced it."""
+    numbers = {name: getattr(config, name) for name in ("centre", "steepness") if getattr(config, name) != AUTO}
+    if "centre" not in numbers:
+        check_calibration(config.scale)
+    confidence = Confidence(scale=config.scale, fixed=config.fixed_weight, **numbers)
     return SoftMask(config.operator, config.top_k, config.karcher_steps, confidence)
 
 
@@ -67,13 +134,10 @@ def _count_parameters(init: str, corpus: PreparedCorpus) -> int:
     """Check that the model fits the data, as far as can be seen without loading; return about how large it is."""
     if init.startswith("new:"):
         size = init.removeprefix("new:")
-        check_choice("model size", size, SIZES)
         width, blocks = SIZES[size]["hidden_dim"], SIZES[size]["n_blocks"]
         return 2 * corpus.vocab_size * width + 13 * blocks * width * width
     path = Path(init)
     if not (path / "config.json").is_file():
-        if path.suffix == ".ckpt" and not path.is_file():
-            raise ArcmaskError(f"there is no file {path}")
         return 0  # a run, a file or a hub id: checked when it is loaded
     settings = read_settings(path / "config.json")
     if settings.get("model_type") == "mdlm":

@@ -14,7 +14,7 @@ from arcmask.ranks import world_size
 from arcmask.settings import Precision
 from arcmask.settings.train import TrainConfig
 from arcmask.training.checks import STATE_BYTES, build_feedback, check_before_loading
-from arcmask.training.trainer import build_model
+from arcmask.training.start import build_model, calibrate, describe_start, measure_entropies
 
 
 def measure_step(objective: TwoPass, rows: Tensor, precision: Precision = "auto") -> tuple[float, float]:
@@ -37,20 +37,25 @@ def measure_step(objective: TwoPass, rows: Tensor, precision: Precision = "auto"
 
 def describe_training(config: TrainConfig, run: Path) -> str:
     """Check the settings, measure a step, and describe the run; nothing is written."""
-    check_before_loading(config, run)
+    config = check_before_loading(config, run)
     corpus = open_prepared(config.data, "train")
-    model = build_model(config, corpus.vocab_size, corpus.length)
-    parameters = sum(parameter.numel() for parameter in model.parameters())
     device = best_device()
+    model = build_model(config, corpus).to(device)
+    entropy = measure_entropies(config, corpus, model)
+    config = calibrate(config, entropy)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
     count = min(config.micro_batch, config.batch_size)
-    objective = TwoPass(model, build_feedback(config)).to(device).train()
-    plain, with_feedback = measure_step(objective, corpus.rows(range(count)), config.precision)
+    feedback = build_feedback(config)
+    objective = TwoPass(model, feedback).to(device).train()
+    plain, with_feedback = measure_step(objective, corpus.rows(range(min(count, len(corpus)))), config.precision)
     share = config.gate_probability if config.operator != "none" else 0.0
     world = world_size()
     step = (plain * (1 - share) + with_feedback * share) * config.batch_size / count / world
     machine = f"this machine's processor ({torch.get_num_threads()} threads)" if device.type == "cpu" else "this GPU"
     tokens = config.steps * config.batch_size * corpus.length
     epochs = config.steps * config.batch_size / len(corpus)
+    extreme = feedback.confidence.describe_extreme(feedback.confidence(entropy.to(device)))
+    weights = [describe_start(config, entropy), *([] if extreme is None else [extreme])]
     return "\n".join(
         [
             f"{parameters:,} parameters; {config.steps:,} steps of {config.batch_size} x {corpus.length} tokens, "
@@ -58,5 +63,6 @@ def describe_training(config: TrainConfig, run: Path) -> str:
             f"memory for weights, gradients, averages and moments: {STATE_BYTES * parameters / 1e9:.2f} GB; a "
             f"checkpoint has the same size, and {config.keep} are kept in {run}",
             f"about {step:.1f} s per step on {machine}, {step * config.steps / 3600:.1f} hours in all",
+            *(weights if config.learns_weight else []),
         ]
     )

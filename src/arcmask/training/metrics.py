@@ -2,8 +2,10 @@
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -12,6 +14,8 @@ from torch import Tensor
 
 from arcmask.objective import Objective
 from arcmask.settings.train import TrainConfig
+
+RECENT = 20  # steps
 
 
 class Sums:
@@ -52,6 +56,44 @@ class Sums:
                 "euclidean_angle": euclidean / positions_fed,
             }
         return record
+
+
+class Recent:
+    """Where a run is, for its progress line. Loss and weight are means over 20 steps: those of one step are noisy."""
+
+    def __init__(self) -> None:
+        self._losses: deque[float] = deque(maxlen=RECENT)
+        self._weights: deque[float] = deque(maxlen=RECENT)
+        self._validation = ""
+
+    def add(self, record: Mapping[str, Any]) -> str:
+        """Add the metrics of a step; return loss, last validation loss, mean weight and learning rate."""
+        self._losses.append(record["loss"])
+        if "weight" in record:
+            self._weights.append(record["weight"])
+        if "validation_nll_plain" in record:
+            self._validation = f", validation {_validation(record)}"
+        weight = f", weight {fmean(self._weights):.3f}" if self._weights else ""
+        rate = f", learning rate {record['learning_rate']:.2g}"
+        return f"loss {fmean(self._losses):.3f}{self._validation}{weight}{rate}"
+
+
+def describe_result(records: Sequence[Mapping[str, Any]]) -> str:
+    """Say in one sentence what a run has reached, from its metrics: the validation loss, or that of training."""
+    last, recent = records[-1], records[-RECENT:]
+    if "validation_nll_plain" in last:
+        reached = f"the validation loss is {_validation(last)}, in nats per token"
+    else:
+        loss = fmean(record["loss"] for record in recent)
+        reached = f"the training loss is {loss:.3f} nats per token, the mean of the last {len(recent)} steps"
+    return f"trained {last['step']:,} steps; {reached}"
+
+
+def _validation(record: Mapping[str, Any]) -> str:
+    plain = f"{record['validation_nll_plain']:.3f}"
+    if "validation_nll_feedback" not in record:
+        return plain
+    return f"{record['validation_nll_feedback']:.3f} with feedback and {plain} without"
 
 
 class Tracker:

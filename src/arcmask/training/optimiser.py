@@ -11,11 +11,12 @@ from arcmask.settings.train import TrainConfig
 
 def rate(config: TrainConfig, step: int) -> float:
     """Return the factor on both learning rates in a step, counted from 0: linear warm-up, then constant or cosine."""
-    if step < config.warm_up:
-        return (step + 1) / config.warm_up
+    warm_up = int(config.warm_up)
+    if step < warm_up:
+        return (step + 1) / warm_up
     if config.curve == "constant":
         return 1.0
-    done = (step - config.warm_up) / max(1, config.steps - config.warm_up)
+    done = (step - warm_up) / max(1, config.steps - warm_up)
     return 0.5 * (1 + math.cos(math.pi * done))
 
 
@@ -24,11 +25,11 @@ def build_optimiser(config: TrainConfig, backbone: nn.Module, confidence: nn.Mod
     groups = []
     trained = [parameter for parameter in backbone.parameters() if parameter.requires_grad]
     if trained:
-        groups.append({"params": trained, "base": config.learning_rate, "weight_decay": config.weight_decay})
+        groups.append({"params": trained, "base": float(config.learning_rate), "weight_decay": config.weight_decay})
     scalars = [] if confidence is None else list(confidence.parameters())
     if scalars:
         groups.append({"params": scalars, "base": config.confidence_learning_rate, "weight_decay": 0.0})
-    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=(0.9, config.beta2), eps=1e-8)
+    return torch.optim.AdamW(groups, lr=float(config.learning_rate), betas=(0.9, config.beta2), eps=1e-8)
 
 
 def set_rates(optimiser: torch.optim.Optimizer, factor: float) -> None:

@@ -27,6 +27,7 @@ from arcmask.run_folder import (
     interpreting,
     newest_checkpoint,
     read_settings,
+    read_yaml,
     write_yaml,
 )
 from arcmask.settings.train import TrainConfig
@@ -35,9 +36,9 @@ TENSORS, COUNTS = "trainer.safetensors", "trainer.json"
 
 
 def open_run(run: Path, config: TrainConfig) -> None:
-    """Write the settings into a new run's folder, and remove what killed saves left."""
+    """Write the settings into a run's folder, if they are new or have changed, and remove what killed saves left."""
     (run / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
-    if not (run / CONFIG).exists():
+    if not (run / CONFIG).exists() or read_settings(run / CONFIG, read_yaml) != config.to_dict():
         write_yaml(run / CONFIG, config.to_dict())
     _remove_old_checkpoints(run, config.keep)
     for leftover in (run / CHECKPOINTS).glob(".*"):

@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
@@ -21,18 +22,19 @@ from accelerate import Accelerator
 from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs
 from torch import Tensor, nn
 
-from arcmask.checkpoint import load
 from arcmask.data import Batches, open_prepared
 from arcmask.errors import ArcmaskError, Stopped
-from arcmask.model import MDLM, SIZES, Model, autocast
+from arcmask.feedback import SoftMask
+from arcmask.model import MDLM, autocast
 from arcmask.objective import TwoPass, sequence_losses
-from arcmask.progress import Progress
+from arcmask.progress import Progress, announce
 from arcmask.ranks import rank
 from arcmask.run_folder import interpreting, locked_run, newest_checkpoint
-from arcmask.settings.train import TrainConfig
+from arcmask.settings.train import AUTO, TrainConfig
 from arcmask.training.checks import build_feedback, build_gate, check_before_loading
-from arcmask.training.metrics import Sums, Tracker
+from arcmask.training.metrics import Recent, Sums, Tracker
 from arcmask.training.optimiser import Average, build_optimiser, rate, set_rates
+from arcmask.training.start import build_model, calibrate, describe_start, measure_entropies
 from arcmask.training.state import TENSORS, append_metrics, cut_metrics, open_run, read_state, save_checkpoint
 
 
@@ -47,35 +49,20 @@ def train(config: TrainConfig, run: str | Path) -> Path:
     >>> arcmask.training.train(config, "runs/mine")  # doctest: +SKIP
     """
     run = Path(run)
-    check_before_loading(config, run)
+    config = check_before_loading(config, run)
     is_first = rank() == 0
     with locked_run(run) if is_first else nullcontext():
         trainer = Trainer(config, run)
         if is_first:  # only now: settings that are refused leave no run behind
-            open_run(run, config)
+            open_run(run, trainer.config)
         return trainer.train()
-
-
-def build_model(config: TrainConfig, vocab_size: int, length: int) -> Model:
-    """Build the model to train: a new one from the seed, or a checkpoint's, in float32 or wider."""
-    changes: dict[str, Any] = {} if config.dropout is None else {"dropout": config.dropout}
-    if config.init.startswith("new:"):
-        size = config.init.removeprefix("new:")
-        model_length = max(length, SIZES[size]["model_length"])
-        return MDLM.create(size, vocab_size, config.seed, model_length=model_length, **changes)
-    model = load(config.init)
-    if model.table.dtype != torch.float64:
-        model.float()
-    if config.dropout is not None and isinstance(model, MDLM):
-        model.set_dropout(config.dropout)
-    return model
 
 
 class Trainer:
     """A training run in progress."""
 
     def __init__(self, config: TrainConfig, run: Path) -> None:
-        self.config, self.run = config, run
+        self.run, self.step, self.is_extreme = run, 0, False
         handlers = [
             DistributedDataParallelKwargs(find_unused_parameters=False),  # every parameter takes part in every step
             # In an experiment a rank may be late because it scores the samples of an earlier run.
@@ -84,15 +71,13 @@ class Trainer:
         # Without `cpu`, several ranks without a GPU would each run alone.
         self.accelerator = Accelerator(cpu=not torch.cuda.is_available(), kwargs_handlers=handlers)
         self.rank, self.world = self.accelerator.process_index, self.accelerator.num_processes
-        corpus = open_prepared(config.data, "train")
+        self.corpus = corpus = open_prepared(config.data, "train")
         self.batches = Batches(corpus, batch_size=config.batch_size, seed=config.seed, rank=self.rank, world=self.world)
         self.length = corpus.length
         self.gate = build_gate(config)
-        self.model = build_model(config, corpus.vocab_size, corpus.length)
-        corpus.check_fits(
-            vocab_size=self.model.table.shape[0], mask_id=self.model.mask_id, max_length=self.model.max_length
-        )
+        self.model = build_model(config, corpus).to(self.accelerator.device)
         self.model.tokenizer = corpus.tokenizer()
+        self.config = config = self._calibrate(config)
         self.model.feedback = self.feedback = build_feedback(config)
         self._prepare_model()
         self.objective = TwoPass(self.model, self.feedback).to(self.accelerator.device)
@@ -100,7 +85,28 @@ class Trainer:
         self.optimiser = build_optimiser(config, self.model, self.feedback)
         self.trained = {name: p for name, p in self.objective.named_parameters() if p.requires_grad}
         self.average = Average(self.trained, config.ema)
-        self.step = 0
+
+    def _calibrate(self, config: TrainConfig) -> TrainConfig:
+        """Return the settings with numbers for centre and steepness, those of the first rank; describe a new run."""
+        is_auto, is_new = AUTO in (config.centre, config.steepness), newest_checkpoint(self.run) is None
+        values = torch.zeros(2, dtype=torch.float64)
+        if self.rank == 0:
+            if is_auto or (is_new and config.learns_weight):
+                entropy = measure_entropies(config, self.corpus, self.model)
+                config = calibrate(config, entropy)
+                if config.learns_weight:
+                    announce(describe_start(config, entropy))
+                    self._watch(build_feedback(config), entropy)
+            values = torch.tensor([float(config.centre), float(config.steepness)], dtype=torch.float64)
+        centre, steepness = self._sum(values).tolist()
+        return replace(config, centre=centre, steepness=steepness)
+
+    def _watch(self, feedback: SoftMask, entropy: Tensor) -> None:
+        """Say that the weights at entropies (M,) are extreme, unless that was said before."""
+        extreme = feedback.confidence.describe_extreme(feedback.confidence(entropy.to(self.model.table.device)))
+        if extreme is not None and not self.is_extreme:
+            announce(f"after step {self.step}: {extreme}" if self.step else extreme)
+        self.is_extreme = extreme is not None
 
     def _prepare_model(self) -> None:
         model = self.model
@@ -116,18 +122,20 @@ class Trainer:
         self.accelerator.wait_for_everyone()
         self._resume()
         self.tracker = Tracker(self.config, self.run) if self.rank == 0 else None
+        validate_every, save_every = int(self.config.validate_every), int(self.config.save_every)
+        recent = Recent()
         with _stop_signals() as is_stopping, self._progress() as progress:
             while self.step < self.config.steps:
                 record = self._train_step()
-                due = self.config.validate_every and (self.step % self.config.validate_every == 0 or self._done)
+                due = validate_every and (self.step % validate_every == 0 or self._done)
                 if due:
                     record |= self._validate()
                 self._log(record)
                 stop = bool(self._sum(torch.tensor([float(is_stopping())]))[0] > 0)
-                if stop or self._done or self.step % self.config.save_every == 0:
+                if stop or self._done or self.step % save_every == 0:
                     self._save()
                 if progress is not None:
-                    progress.advance(1)
+                    progress.advance(1, recent.add(record))
                 if stop and not self._done:
                     raise Stopped(f"stopped and saved; run the same command again to resume {self.run}")
         newest = newest_checkpoint(self.run)
@@ -172,7 +180,7 @@ class Trainer:
         return Sums.record(total, config.batch_size * self.length) | {
             "feedback": draw.feedback,
             "gradient_norm": norm,
-            "learning_rate": config.learning_rate * rate(config, step),
+            "learning_rate": float(config.learning_rate) * rate(config, step),
             **self._scalars(),
             "tokens_per_second": config.batch_size * self.length / (time.monotonic() - start_time),
             "memory_gb": _peak_memory(device),
@@ -233,6 +241,8 @@ class Trainer:
                 total, count = self._sum(torch.tensor([losses.sum(), len(losses)], dtype=torch.float64)).tolist()
                 nats = total / count
                 metrics |= {f"validation_nll_{name}": nats, f"validation_perplexity_{name}": math.exp(min(nats, 700.0))}
+            if self.rank == 0 and self.config.learns_weight:
+                self._watch(self.feedback, measure_entropies(self.config, self.corpus, self.model))
         finally:
             self.average.swap(self.trained)
         return metrics
@@ -262,6 +272,7 @@ class Trainer:
                     tensors |= {f"{key}.{name}": moments[key] for key in ("exp_avg", "exp_avg_sq")}
                     steps[name] = float(moments["step"])
             counts = {"step": self.step, "updates": self.average.updates, "optimiser_steps": steps}
+            counts |= {"ranks": self.world}
             self.average.swap(self.trained)
             try:
                 save_checkpoint(self.run, self.step, self.model, tensors, counts, self.config.keep)

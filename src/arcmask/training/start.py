@@ -1,0 +1,58 @@
+"""The model that a run starts from, checked against its data, and the initial confidence that fits it."""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from arcmask.checkpoint import load
+from arcmask.checkpoint.fitting import check_corpus
+from arcmask.data import Batches, PreparedCorpus
+from arcmask.feedback import Confidence
+from arcmask.feedback.calibration import draft_entropies, rows_to_measure
+from arcmask.model import MDLM, SIZES, Model, autocast
+from arcmask.settings.train import AUTO, TrainConfig
+
+
+def build_model(config: TrainConfig, corpus: PreparedCorpus) -> Model:
+    """Build the model to train: a new one from the seed, or a checkpoint's, in float32 or wider. It fits the corpus."""
+    changes: dict[str, Any] = {} if config.dropout is None else {"dropout": config.dropout}
+    if config.init.startswith("new:"):
+        size = config.init.removeprefix("new:")
+        model_length = max(corpus.length, SIZES[size]["model_length"])
+        return MDLM.create(size, corpus.vocab_size, config.seed, model_length=model_length, **changes)
+    model = load(config.init)
+    check_corpus(corpus, model)
+    if model.table.dtype != torch.float64:
+        model.float()
+    if config.dropout is not None and isinstance(model, MDLM):
+        model.set_dropout(config.dropout)
+    return model
+
+
+def measure_entropies(config: TrainConfig, corpus: PreparedCorpus, model: Model) -> Tensor:
+    """Return the entropies (M,) of the model at masked positions of training rows that the seed chooses."""
+    rows = Batches(corpus, batch_size=rows_to_measure(corpus.length), seed=config.seed).batch(0)
+    with autocast(config.precision, model.table.device):
+        return draft_entropies(model, rows, band=config.band, seed=config.seed)
+
+
+def calibrate(config: TrainConfig, entropy: Tensor) -> TrainConfig:
+    """Return the settings with numbers for centre and steepness; those that are "auto" are fitted to entropies (M,)."""
+    centre, steepness = (None if value == AUTO else float(value) for value in (config.centre, config.steepness))
+    if centre is None or steepness is None:
+        confidence = Confidence.calibrated(entropy, config.scale, centre=centre, steepness=steepness)
+        centre = round(confidence.centre.item(), 6) if centre is None else centre
+        steepness = round(confidence.steepness.item(), 6) if steepness is None else steepness
+    return replace(config, centre=centre, steepness=steepness)
+
+
+def describe_start(config: TrainConfig, entropy: Tensor) -> str:
+    """Describe the weights with which a run starts at entropies (M,)."""
+    confidence = Confidence(scale=config.scale, centre=float(config.centre), steepness=float(config.steepness))
+    return (
+        f"feedback starts with centre {config.centre:.4g}, steepness {config.steepness:.4g} and the mean weight "
+        f"{confidence(entropy).mean().item():.3g}, at {len(entropy)} masked positions with a median entropy of "
+        f"{entropy.median().item():.3g} nats"
+    )
