@@ -83,8 +83,8 @@ def build_parser(recipe: str | None = None) -> Parser:
     parser.add_argument("--print-completion", metavar="SHELL", help="print a completion script: bash, zsh or tcsh")
     subcommands = parser.add_subcommands(required=False)
     for name, command in COMMANDS.items():
-        recipes = {"train": RECIPES, "reproduce": EXPERIMENTS}.get(name)
-        epilog = None if recipes is None else f"recipes:\n{indent(list_recipes(recipes), '  ')}"
+        recipes = list_recipes(RECIPES if name == "train" else EXPERIMENTS)
+        epilog = f"recipes:\n{indent(recipes, '  ')}" if name in ("train", "reproduce") else None
         subparser = Parser(description=command.summary, epilog=epilog, print_config="--print-%s")
         subparser.add_argument("--config", action="config", help="a YAML file with settings; options override it")
         add_settings(subparser, command)

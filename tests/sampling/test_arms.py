@@ -4,6 +4,7 @@ import pytest
 import torch
 from models import small_mdlm
 
+import arcmask
 from arcmask.data import open_tokenizer
 from arcmask.errors import ArcmaskError
 from arcmask.feedback import Confidence, SoftMask
@@ -123,3 +124,12 @@ def test_blanks_of_the_trace_are_where_the_operators_put_them(model):
                     checked += 1
                 before[position] = (ids, torch.tensor(probs))
         assert checked > 30
+
+
+def test_weights_that_are_all_extreme_are_said(capsys):
+    denoiser = arcmask.load("sotu-tiny")
+    settings = SampleConfig(checkpoint="x", steps=6, length=16)
+    for centre, is_said in ((-4.0, True), (-1.5, False)):
+        denoiser.feedback = SoftMask("linear", confidence=Confidence(centre=centre, steepness=6.0))
+        trace_arms(ExploreConfig(sample=settings, feedback=("linear", "none")), lambda _: denoiser)
+        assert ("linear: the feedback weights are all near their top" in capsys.readouterr().err) == is_said

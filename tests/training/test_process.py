@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shlex
 import signal
 import subprocess
 import sys
@@ -104,12 +105,16 @@ def test_asked_to_stop_it_saves_and_says_so_by_its_exit_code(long, unbroken, tmp
     assert_same(outcome(tmp_path / "stopped", 40), unbroken)
 
 
+LAUNCH = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "--", "arcmask")
+
+
 def test_two_ranks_reach_the_weights_of_one(config, tmp_path):
+    config = replace(config, centre="auto", steepness="auto")  # which both calibrate alike
     config = replace(config, steps=20, dropout=0.0, save_every=20, validate_every=10)
     finish(command(config, tmp_path / "one"))
-    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "--", "arcmask")
-    finish(command(config, tmp_path / "two", *launch))
+    finish(command(config, tmp_path / "two", *LAUNCH))
     one, two = outcome(tmp_path / "one", 20), outcome(tmp_path / "two", 20)
+    assert (tmp_path / "one" / "config.yaml").read_text() == (tmp_path / "two" / "config.yaml").read_text()
     gates = [record["feedback"] for record in one[2]]
     assert gates == [record["feedback"] for record in two[2]]
     assert {True, False} == set(gates)
@@ -119,3 +124,26 @@ def test_two_ranks_reach_the_weights_of_one(config, tmp_path):
         assert second["loss"] == pytest.approx(first["loss"], rel=1e-9)
         if "validation_nll_feedback" in first:
             assert second["validation_nll_feedback"] == pytest.approx(first["validation_nll_feedback"], rel=1e-9)
+
+
+def test_without_dropout_two_ranks_may_continue_what_one_began(config, tmp_path):
+    config = replace(config, steps=12, dropout=0.0, save_every=6, validate_every=0)
+    finish(command(config, tmp_path / "one"))
+    finish(command(replace(config, steps=6), tmp_path / "both"))
+    finish(command(config, tmp_path / "both", *LAUNCH))
+    one, both = outcome(tmp_path / "one", 12), outcome(tmp_path / "both", 12)
+    assert both[1] == one[1] | {"ranks": 2}
+    for name, tensor in one[0].items():
+        torch.testing.assert_close(both[0][name], tensor, rtol=0, atol=1e-10, msg=name)
+
+
+def test_every_page_shows_the_form_of_torchrun_that_takes_every_option():
+    """Without `--`, torchrun reads `--run` as one of its own options."""
+    shown = [
+        shlex.split(line, comments=True)
+        for page in (Path(__file__).parents[2] / "docs").glob("*.md")
+        for line in page.read_text().splitlines()
+        if line.startswith("torchrun")
+    ]
+    assert ["torchrun", "--nproc-per-node", "2", *LAUNCH[5:]] in [words[:6] for words in shown]
+    assert {tuple(words[3:6]) for words in shown} == {LAUNCH[5:]}

@@ -121,6 +121,7 @@ class Weights:
     over_time: list[float]
     histogram: list[int]  # between the weight edges of the record
     curve: list[float]  # at the entropy edges of the record
+    extreme: str | None  # a sentence if nearly all weights are near 0 or near their scale
 
 
 @dataclass(frozen=True)
@@ -145,6 +146,7 @@ class ConfidenceWeights:
             f"The mean entropy of a prediction is {self.entropy.mean:.2f} nats. The mean weight is "
             f"{self.start.weight.mean:.3f} at step 0 ({settings}; paper: 0.13 to 0.14){learned}. A weight of 0 feeds "
             "nothing back; a weight of 1 replaces the mask by the prediction."
+            + ("" if (extreme := (self.learned or self.start).extreme) is None else f" Note: {extreme}.")
         )
 
 
@@ -180,6 +182,7 @@ def _weights(confidence: Confidence, entropies: list[Tensor], entropy_edges: Ten
         over_time=[float(weight.mean()) for weight in weights],
         histogram=histogram(pooled, weight_edges),
         curve=confidence(entropy_edges).tolist(),
+        extreme=confidence.describe_extreme(pooled),
     )
 
 

@@ -143,7 +143,10 @@ class Confidence(nn.Module):
             return None
         weight, scale = weight.detach().double(), self.scale.item()
         median = weight.median().item()
-        fit = "fit it to the model: `train --centre auto --steepness auto`, or `SoftMask.calibrated` in Python"
+        fit = (
+            "fit the confidence to the model with `arcmask tune`, `train --centre auto --steepness auto` or in Python "
+            "`SoftMask.calibrated`"
+        )
         if (weight < _NEAR * scale).double().mean().item() >= _MOST:
             return f"the feedback weights are all near 0 (median {median:.2g}), so feedback does nothing; {fit}"
         if (weight > (1 - _NEAR) * scale).double().mean().item() >= _MOST:

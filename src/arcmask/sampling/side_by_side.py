@@ -4,11 +4,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+
 from arcmask.data.tokenizers import token_bytes
 from arcmask.errors import ArcmaskError
 from arcmask.feedback import Operator, find_operator
 from arcmask.model import Denoiser
-from arcmask.progress import Progress
+from arcmask.progress import Progress, announce
 from arcmask.sampling.generate import Samples, check_settings, draw_batch, make_sampler, prompt_ids, start_tokens
 from arcmask.sampling.sampler import Sampler
 from arcmask.settings.explore import ExploreConfig
@@ -55,6 +57,7 @@ def trace_arms(config: ExploreConfig, load: Callable[[str], Denoiser]) -> ArmTra
             sampler = make_sampler(denoiser, settings, starts.shape[1], name)
             samples = draw_batch(sampler, starts, [0], settings, trace=True)
             arms.append(_arm_trace(find_operator(name), sampler, samples))
+            _watch(name, sampler, samples)
             progress.advance(1)
     return ArmTraces(
         arms=arms,
@@ -76,6 +79,17 @@ def _arm_trace(operator: Operator, sampler: Sampler, samples: Samples) -> ArmTra
         trace=samples.traces[0].to_json(),
         confidence=None if sampler.feedback is None else sampler.feedback.confidence.extra_repr(),
     )
+
+
+def _watch(name: str, sampler: Sampler, samples: Samples) -> None:
+    """Say that the weights of an arm are all near 0 or all near their top."""
+    steps = [step for trace in samples.traces or () for step in trace.steps]
+    measures = torch.cat([step.measures.flatten(0, 1) for step in steps])
+    weights = measures[~measures[:, 1].isnan(), 0]  # a position without feedback has no angle
+    if sampler.feedback is not None and len(weights):
+        extreme = sampler.feedback.confidence.describe_extreme(weights)
+        if extreme is not None:
+            announce(f"{name}: {extreme}")
 
 
 def _length(config: SampleConfig, denoiser: Denoiser) -> int | None:
