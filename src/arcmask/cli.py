@@ -57,11 +57,14 @@ def build_parser(recipe: str | None = None) -> Parser:
     )
     subcommands = parser.add_subcommands(required=False)
     for name, command in COMMANDS.items():
-        subparser = Parser(description=command.summary, print_config="--print-%s")
+        is_plan = name == "reproduce"  # which prints the plan, and not its options
+        subparser = Parser(description=command.summary, print_config=None if is_plan else "--print-%s")
         subparser.add_argument("--config", action="config", help="a YAML file with settings; options override it")
         add_settings(subparser, command)
         if name == "train" and recipe is not None:
             subparser.set_defaults(asdict(find_recipe(recipe).train))
+        if is_plan:
+            subparser.add_argument("--print-config", action="store_true", help="print the plan as YAML, and do nothing")
         if command.has_dry_run:
             subparser.add_argument("--dry-run", action="store_true", help="print what would be done, and do nothing")
         subcommands.add_subcommand(name, subparser, help=command.summary)
@@ -158,7 +161,9 @@ def _run(name: str, namespace: Namespace) -> None:
         raise ArcmaskError(f"arcmask {name} needs {' and '.join(missing)}; arcmask {name} --help says more")
     config = build_settings(command.settings, values)
     module = import_module(f"arcmask.commands.{name}")
-    if command.has_dry_run and namespace.dry_run:
+    if name == "reproduce" and namespace.print_config:
+        module.print_config(config)
+    elif command.has_dry_run and namespace.dry_run:
         module.dry_run(config)
     else:
         module.run(config)

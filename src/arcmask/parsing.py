@@ -8,6 +8,7 @@ from dataclasses import Field, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, NoReturn, get_args, get_origin
 
+import yaml
 from docstring_parser import parse as parse_docstring
 from jsonargparse import SUPPRESS, ArgumentParser, Namespace
 
@@ -39,7 +40,10 @@ class Parser(ArgumentParser):
     """A parser that reads settings files by the rules of `run_folder`, and reports an error as one sentence."""
 
     def parse_path(self, path: Any, *args: Any, **kwargs: Any) -> Namespace:
-        return self.parse_string(read_yaml_text(Path(path)) or "{}", "", *args, **kwargs)
+        text = read_yaml_text(Path(path)) or "{}"
+        if isinstance(yaml.safe_load(text).get("arms"), dict):  # a whole plan, and not options of a recipe
+            text = yaml.safe_dump({"recipe": str(path)})
+        return self.parse_string(text, "", *args, **kwargs)
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:  # noqa: ARG002
         words = re.sub(r'Parser key "(.+?)":', r"--\1:", " ".join(message.split())).replace("typing.", "")
