@@ -24,7 +24,10 @@ LAYERS = [
     {"tuning"},
     {"experiment", "report"},
     {"recipes"},
-    {"commands", "parsing"},
+    {"parsing"},
+    {"keywords"},
+    {"api"},
+    {"commands"},
     {"cli"},
     {"__main__"},
 ]

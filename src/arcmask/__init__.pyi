@@ -16,10 +16,10 @@ from . import (
     sphere,
     training,
 )
+from .api import evaluate, explore, inspect, prepare, reproduce, sample, train, tune
 from .checkpoint import load
 from .model import Denoiser, wrap
-from .sampling import sample
-from .tuning import Tuned, tune
+from .tuning import Tuned
 
 __version__: str
 __all__ = [
@@ -31,16 +31,22 @@ __all__ = [
     "data",
     "diagnostics",
     "errors",
+    "evaluate",
     "evaluation",
     "experiment",
+    "explore",
     "feedback",
+    "inspect",
     "load",
     "model",
     "objective",
+    "prepare",
     "report",
+    "reproduce",
     "sample",
     "sampling",
     "sphere",
+    "train",
     "training",
     "tune",
     "wrap",

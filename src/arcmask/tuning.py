@@ -22,10 +22,10 @@ from arcmask.diagnostics.generation import (
     real_words,
 )
 from arcmask.errors import ArcmaskError, check_choice
-from arcmask.evaluation import ReferenceWords
 from arcmask.evaluation.statistics import summarize
-from arcmask.evaluation.texts import words_of
-from arcmask.feedback import Confidence, SoftMask, find_operator
+from arcmask.evaluation.texts import words_of_rows
+from arcmask.feedback import Confidence, Operator, SoftMask, find_operator
+from arcmask.feedback.registry import Function
 from arcmask.model import Denoiser
 
 GENERATION_WEIGHTS = (0.1, 0.2, 0.3, 0.4, 0.5)
@@ -74,7 +74,7 @@ class Tuned:
 def tune(
     denoiser: Denoiser,
     rows: Tensor,
-    operator: str = "spherical",
+    operator: str | Function | Operator = "spherical",
     fixed: bool = False,
     goal: str = "bound",
     seed: int = 0,
@@ -90,11 +90,11 @@ def tune(
 ) -> Tuned:
     """Fit the feedback of a frozen denoiser on rows (N, L), and measure its gain on held-out rows.
 
-    With `fixed`, the best constant weight is fitted instead of the three scalars. Without `held_out`, the last quarter
-    of the rows is held out. The goal "generation" draws `samples` samples of L positions in `steps` steps at each
-    weight, chooses the constant weight with the best `quality` (by default the share of words that occur in the rows)
-    compared with plain sampling at equal entropy, and measures it on fresh seeds. `advance` is called with 1 after each
-    bound or set of samples.
+    `operator` is a name or a function. With `fixed`, the best constant weight is fitted instead of the three scalars.
+    Without `held_out`, the last quarter of the rows is held out. The goal "generation" draws `samples` samples of L
+    positions in `steps` steps at each weight, chooses the constant weight with the best `quality` (by default the share
+    of words that occur in the rows) compared with plain sampling at equal entropy, and measures it on fresh seeds.
+    `advance` is called with 1 after each bound or set of samples.
 
     >>> import arcmask
     >>> import torch
@@ -103,21 +103,21 @@ def tune(
     'spherical'
     """
     check_choice("goal", goal, ("bound", "generation"))
-    operator = find_operator(operator).name
-    if operator == "none":
+    name = find_operator(operator).name
+    if name == "none":
         raise ArcmaskError("the operator none feeds nothing back, so there is nothing to fit; give another one")
     if rows.ndim != 2 or len(rows) < 4:
         raise ArcmaskError(f"rows must have the shape (N, L) with four rows or more, but they have {tuple(rows.shape)}")
     if goal == "generation":
-        quality = quality or real_words(_words_of_rows(denoiser, rows))
+        quality = quality or real_words(words_of_rows(rows, getattr(denoiser, "tokenizer", None)))
         generator = Generator(
             denoiser=denoiser, quality=quality, samples=samples, length=rows.shape[1], steps=steps, seed=seed
         )
-        return _tune_generation(generator, operator, top_k, karcher_steps, advance)
+        return _tune_generation(generator, name, top_k, karcher_steps, advance)
     if held_out is None:
         rows, held_out = rows.split([len(rows) - max(2, len(rows) // 4), max(2, len(rows) // 4)])
     search = _Search(
-        Drafts(denoiser, rows, top_k=top_k, seed=seed, batch_size=batch_size), operator, top_k, karcher_steps, advance
+        Drafts(denoiser, rows, top_k=top_k, seed=seed, batch_size=batch_size), name, top_k, karcher_steps, advance
     )
     feedback = search.best_fixed() if fixed else search.best_learned()
     drafts = Drafts(denoiser, held_out, top_k=top_k, seed=seed + 1, batch_size=batch_size)
@@ -130,14 +130,6 @@ def tune(
         rows=len(held_out),
         evaluations=search.evaluations,
     )
-
-
-def _words_of_rows(denoiser: Denoiser, rows: Tensor) -> ReferenceWords:
-    tokenizer = getattr(denoiser, "tokenizer", None)
-    if tokenizer is None:
-        raise ArcmaskError("the model has no tokenizer, so the words of the rows are not known; give a quality")
-    words = words_of(tokenizer.decode(rows.flatten().tolist()))
-    return ReferenceWords(frozenset(words), f"{len(rows)} rows")
 
 
 def _tune_generation(

@@ -217,7 +217,7 @@ def test_validation_without_held_out_rows_is_missed_before_a_model_is_built(conf
     data = str(tmp_path / "data")
     prepare(PrepareConfig(corpus=str(tmp_path / "text.txt"), out=data, tokenizer="text8", length=16, holdout="none"))
     monkeypatch.setattr(trainer, "build_model", None)
-    with pytest.raises(ArcmaskError, match=r"prepared with holdout none, but the run validates every 6 steps"):
+    with pytest.raises(ArcmaskError, match=r"has no held-out rows, but the run validates every 6 steps"):
         train(replace(config, data=data), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

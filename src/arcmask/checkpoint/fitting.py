@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from arcmask.data import PreparedCorpus, Tokenizer, open_tokenizer
+from arcmask.data import RowCorpus, Tokenizer, open_tokenizer
 from arcmask.errors import ArcmaskError
 from arcmask.feedback import SoftMask
 from arcmask.model import MDLM, Denoiser, MDLMConfig
@@ -48,7 +48,7 @@ def fit(source: str, config: MDLMConfig, weights: dict[str, Tensor]) -> MDLM:
     return model.train(False)
 
 
-def check_corpus(corpus: PreparedCorpus, denoiser: Denoiser) -> None:
+def check_corpus(corpus: RowCorpus, denoiser: Denoiser) -> None:
     """Raise unless a corpus fits a model: its ids, its mask, its length and its tokenizer, if the model has one."""
     corpus.check_fits(
         vocab_size=denoiser.table.shape[0],

@@ -24,8 +24,9 @@ def run(config: EvaluateConfig) -> None:
     if result is None:
         return
     _print(result)
-    write_whole(Path(config.out), json_bytes(result))
-    print(config.out)
+    if config.out is not None:
+        write_whole(Path(config.out), json_bytes(result))
+        print(config.out)
 
 
 def dry_run(config: EvaluateConfig) -> None:

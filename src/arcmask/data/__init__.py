@@ -3,6 +3,7 @@
 from arcmask.data.corpora import open_corpus
 from arcmask.data.packing import prepare
 from arcmask.data.prepared import Batches, Index, PreparedCorpus, open_prepared, read_index
+from arcmask.data.row_corpus import RowCorpus, TensorRows
 from arcmask.data.tokenizers import Tokenizer, normalise_text8, open_tokenizer, train_bpe
 from arcmask.settings.prepare import PrepareConfig
 
@@ -11,6 +12,8 @@ __all__ = [
     "Index",
     "PrepareConfig",
     "PreparedCorpus",
+    "RowCorpus",
+    "TensorRows",
     "Tokenizer",
     "normalise_text8",
     "open_corpus",

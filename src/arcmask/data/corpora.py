@@ -6,7 +6,7 @@ line or row.
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.resources import files as package_files
 from itertools import islice
 from pathlib import Path
@@ -82,6 +82,21 @@ def _sorted_below(folder: Path, kind: str) -> list[Path]:
     # By the parts of the name, so that the order is the same on every system.
     paths = [path for path in folder.rglob(f"*{kind}") if path.is_file()]
     return sorted(paths, key=lambda path: path.relative_to(folder).parts)
+
+
+class Texts(Corpus):
+    """Documents in memory."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._texts = [_as_text(text, f"text {number}") for number, text in enumerate(texts)]
+        content = "".join(f"{len(text)}:{text}" for text in self._texts)
+        self.identity = f"texts with sha256 {sha256(content.encode('utf-8', 'surrogatepass'))[:16]}"
+
+    def count(self) -> int:
+        return len(self._texts)
+
+    def documents(self, start: int = 0) -> Iterator[str]:
+        yield from islice(self._texts, start, None)
 
 
 class FileCorpus(Corpus):

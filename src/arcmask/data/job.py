@@ -67,14 +67,17 @@ class Job:
         return "validation" if self.holdout.holds(document, self.total) else "train"
 
 
-def open_job(config: PrepareConfig) -> Job | Index:
-    """Check everything that costs little. Return the index if the work is already done."""
+def open_job(config: PrepareConfig, corpus: Corpus | None = None) -> Job | Index:
+    """Check everything that costs little. Return the index if the work is already done.
+
+    `corpus` is used in place of the one that the settings name.
+    """
     if config.tokenizer.startswith("bpe:"):
         bpe_size(config.tokenizer)
     out = Path(config.out).expanduser().absolute()
     index = read_index(out) if (out / INDEX).is_file() else None
     try:
-        corpus = open_corpus(config.corpus, text_key=config.text_key, streaming=config.streaming)
+        corpus = corpus or open_corpus(config.corpus, text_key=config.text_key, streaming=config.streaming)
     except ArcmaskError:
         if index is None or not _is_gone(config.corpus, index):
             raise

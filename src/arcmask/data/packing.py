@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from arcmask.data.corpora import Corpus
 from arcmask.data.job import PROGRESS, Document, Job, open_job, read_record, record_hash
 from arcmask.data.prepared import FORMAT, FREQUENCIES, INDEX, SPLITS, TOKENIZER, Index, Shard, Split, read_index
 from arcmask.data.tokenizers import Tokenizer, bpe_size, open_tokenizer, train_bpe
@@ -150,13 +151,16 @@ class SplitWriter:
         )
 
 
-def prepare(config: PrepareConfig) -> Index:
-    """Prepare a corpus, or what is left of it, and return its index. A complete folder is left alone."""
+def prepare(config: PrepareConfig, corpus: Corpus | None = None) -> Index:
+    """Prepare a corpus, or what is left of it, and return its index. A complete folder is left alone.
+
+    `corpus` is used in place of the one that the settings name.
+    """
     if rank() > 0:  # under torchrun the first rank does the work
         while not (Path(config.out).expanduser() / INDEX).is_file():
             time.sleep(0.2)
     with _os_errors_as_sentences(config):
-        job = open_job(config)
+        job = open_job(config, corpus)
         out = Path(config.out).expanduser().absolute()
         lock = out.with_name(f".{out.name}{LOCK}")  # beside the folder, which is renamed
         if isinstance(job, Index):

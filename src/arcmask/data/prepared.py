@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from arcmask.data.row_corpus import RowCorpus
 from arcmask.data.tokenizers import Tokenizer, open_tokenizer
 from arcmask.errors import ArcmaskError, unknown_name
 from arcmask.files import check_hash, json_bytes, sampled_hash, sha256
@@ -32,7 +33,6 @@ SPLITS = ("train", "validation")
 _NOT_HASHED = ("sampled", "source")
 _ADVICE = "prepare the corpus again"
 _ROUNDS = 8
-_GOLDEN = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio: its multiples modulo 2^64 lie far from each other
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,12 +154,20 @@ def partial_of(folder: Path) -> Path:
     return folder.with_name(folder.name + ".partial")
 
 
-class PreparedCorpus:
+class PreparedCorpus(RowCorpus):
     """One split of a prepared folder. `len()` is its number of rows."""
 
     def __init__(self, folder: Path, split: str, index: Index) -> None:
+        super().__init__(
+            source=str(folder),
+            split=split,
+            count=index.splits[split].rows,
+            length=index.length,
+            vocab_size=index.vocab_size,
+            mask_id=index.mask_id,
+            tokenizer_name=index.tokenizer,
+        )
         self.folder = folder
-        self.split = split
         self.index = index
         starts = range(0, self.record.rows, index.shard_rows)
         if [shard.rows for shard in self.record.shards] != [min(index.shard_rows, len(self) - i) for i in starts]:
@@ -172,22 +180,14 @@ class PreparedCorpus:
         return self.index.splits[self.split]
 
     @property
-    def length(self) -> int:
-        """The number of tokens in a row, L."""
-        return self.index.length
+    def bytes_per_token(self) -> float:
+        """The bytes of text that a token stands for."""
+        return self.record.text_bytes / (self.record.tokens + self.record.dropped_tokens)
 
     @property
-    def mask_id(self) -> int:
-        """The mask's id."""
-        return self.index.mask_id
-
-    @property
-    def vocab_size(self) -> int:
-        """The number of ids, V."""
-        return self.index.vocab_size
-
-    def __len__(self) -> int:
-        return self.record.rows
+    def held_out(self) -> "PreparedCorpus | None":
+        """The validation split of the folder; None if it was prepared with holdout none."""
+        return open_prepared(self.folder, "validation") if self.index.splits["validation"].rows else None
 
     def __reduce__(self) -> tuple[object, tuple[str, str]]:
         # A copy in another process maps the files again; the pages are shared.
@@ -208,15 +208,6 @@ class PreparedCorpus:
             raise ArcmaskError(f"{path}, row {row}, has the token id {token} of {self.vocab_size}; {_ADVICE}")
         return torch.from_numpy(tokens)
 
-    def spread(self, count: int | None = None, seed: int = 0) -> NDArray[np.int64]:
-        """Return the numbers of `count` rows (default: all) that are spread evenly over the split.
-
-        The rows of other seeds lie between those of seed 0, so that seeds share no rows if there are enough of them.
-        """
-        count = len(self) if count is None else min(count, len(self))
-        shift = (seed * _GOLDEN % 2**64) * len(self) >> 64
-        return (np.arange(count, dtype=np.int64) * len(self) + shift) // count
-
     @property
     def frequencies(self) -> Tensor:
         """The number of times that each id occurs in the train rows, (V,). Read from the disk at each access."""
@@ -228,23 +219,6 @@ class PreparedCorpus:
         for name, digest in self.index.tokenizer_files.items():
             check_hash(self.folder / TOKENIZER / name, digest, _ADVICE)
         return open_tokenizer(self.folder / TOKENIZER)
-
-    def check_fits(
-        self, *, vocab_size: int, mask_id: int, max_length: int | None, tokenizer: Tokenizer | None = None
-    ) -> None:
-        """Raise unless a model with these numbers, and with this tokenizer if it has one, can read the rows."""
-        name, where = self.index.tokenizer, f"the corpus in {str(self.folder)!r}"
-        if self.vocab_size > vocab_size:
-            raise ArcmaskError(f"{where} has {self.vocab_size} token ids ({name}), but the model knows {vocab_size}")
-        if self.mask_id != mask_id:
-            raise ArcmaskError(f"{where} has the mask id {self.mask_id} ({name}), but the model's is {mask_id}")
-        if max_length is not None and self.length > max_length:
-            raise ArcmaskError(f"{where} has rows of {self.length} tokens, but the model takes {max_length} at most")
-        if tokenizer is not None and tokenizer.inner.get_vocab() != self.tokenizer().inner.get_vocab():
-            raise ArcmaskError(
-                f"{where} was made with another tokenizer ({name}) than the model's ({tokenizer.name}): their ids "
-                "stand for different tokens"
-            )
 
     def _map(self, name: str, rows: int) -> NDArray[np.unsignedinteger]:
         path = self.folder / name
@@ -273,7 +247,7 @@ def open_prepared(folder: str | Path, split: str = "train") -> PreparedCorpus:
 class Batches:
     """Training batches. `batch_size` is the global batch size; each of `world` ranks gets an equal part."""
 
-    def __init__(self, corpus: PreparedCorpus, *, batch_size: int, seed: int, rank: int = 0, world: int = 1) -> None:
+    def __init__(self, corpus: RowCorpus, *, batch_size: int, seed: int, rank: int = 0, world: int = 1) -> None:
         if batch_size < 1:
             raise ArcmaskError(f"the batch size is {batch_size}, but must be at least 1")
         if not 0 <= rank < world:

@@ -13,7 +13,8 @@ from arcmask import sphere
 from arcmask.candidates import Candidates
 from arcmask.errors import ArcmaskError
 from arcmask.evaluation.statistics import summarize
-from arcmask.feedback import OPERATORS, Confidence, Gate, SoftMask, find_operator
+from arcmask.feedback import OPERATORS, Confidence, Gate, Operator, SoftMask, find_operator
+from arcmask.feedback.registry import Function
 from arcmask.model import Denoiser
 from arcmask.model.denoiser import maskable
 from arcmask.objective import TwoPass
@@ -146,7 +147,7 @@ class Drafts:
 def gain_curve(
     denoiser: Denoiser,
     rows: Tensor,
-    operators: Sequence[str] | None = None,
+    operators: Sequence[str | Function | Operator] | None = None,
     weights: Sequence[float] = WEIGHTS,
     seed: int = 0,
     *,
@@ -157,8 +158,8 @@ def gain_curve(
 ) -> GainCurve:
     """Return what feedback with each operator (by default all) and fixed weight gains on held-out rows (N, L).
 
-    The draft pass is shared, so that 5 operators and 10 weights cost about 51 passes. `advance` is called with 1 after
-    each operator and weight.
+    `operators` are names or functions. The draft pass is shared, so that 5 operators and 10 weights cost about 51
+    passes. `advance` is called with 1 after each operator and weight.
 
     >>> import arcmask
     >>> import torch
@@ -207,8 +208,8 @@ def gain_curve(
     )
 
 
-def feedback_operators(operators: Sequence[str] | None) -> list[str]:
-    """Return the operators of these names (or FILE.py:FUNCTION) that feed something back; None stands for all."""
+def feedback_operators(operators: Sequence[str | Function | Operator] | None) -> list[str]:
+    """Return the names of those operators that feed something back; None stands for all that are registered."""
     names = OPERATORS if operators is None else [find_operator(name).name for name in operators]
     chosen = [name for name in dict.fromkeys(names) if name != "none"]
     if not chosen:

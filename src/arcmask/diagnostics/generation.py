@@ -20,7 +20,8 @@ from arcmask.evaluation.evaluator import Evaluator
 from arcmask.evaluation.scores import inner_words, text_losses, token_entropy
 from arcmask.evaluation.statistics import CONFIDENCE
 from arcmask.evaluation.texts import ReferenceWords
-from arcmask.feedback import Confidence, SoftMask, find_operator
+from arcmask.feedback import Confidence, Operator, SoftMask, find_operator
+from arcmask.feedback.registry import Function
 from arcmask.model import Denoiser
 from arcmask.sampling import sample
 from arcmask.settings.evaluate import PerplexitySettings
@@ -166,7 +167,7 @@ class Generator:
 
 def generation_curve(
     generator: Generator,
-    operators: Sequence[str] | None = None,
+    operators: Sequence[str | Function | Operator] | None = None,
     weights: Sequence[float] = WEIGHTS,
     temperatures: Sequence[float] = TEMPERATURES,
     *,

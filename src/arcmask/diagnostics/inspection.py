@@ -4,6 +4,7 @@ This module finds the model, its text and its run. The other modules know what i
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import cache
 from math import radians
@@ -11,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from arcmask import figures
 from arcmask.checkpoint import load_for_use
 from arcmask.checkpoint.fitting import check_corpus
-from arcmask.data import Batches, PreparedCorpus, open_prepared, read_index
+from arcmask.data import Batches, PreparedCorpus, RowCorpus, open_prepared, read_index
 from arcmask.data.prepared import INDEX
 from arcmask.diagnostics.cost import blend_costs
 from arcmask.diagnostics.curves import angles_over_training
@@ -38,9 +39,10 @@ from arcmask.diagnostics.predictions import TIMES, Predictions, predict
 from arcmask.downloads import cache_folder
 from arcmask.errors import ArcmaskError
 from arcmask.evaluation import Reference, open_evaluator
-from arcmask.feedback import Confidence, find_operator
+from arcmask.evaluation.texts import words_of_rows
+from arcmask.feedback import Confidence, SoftMask, find_operator
 from arcmask.files import json_bytes, write_whole, written_whole
-from arcmask.model import Model
+from arcmask.model import Denoiser, Model
 from arcmask.progress import Progress
 from arcmask.run_folder import CONFIG, METRICS, find_run, interpreting, read_metrics, read_settings, read_yaml
 from arcmask.settings.inspect import GENERATION, NAMES, InspectConfig
@@ -50,11 +52,12 @@ Metrics = list[dict[str, Any]]  # a record per step
 
 @dataclass(frozen=True)
 class Inspection:
-    """The folder that was written, a reading per diagnostic, and a sentence for each kind that was skipped."""
+    """The folder that was written, a reading and a record per diagnostic, and a sentence for each kind left out."""
 
-    folder: Path
+    folder: Path | None  # None if nothing was written
     readings: dict[str, str]
     left_out: list[str]
+    records: dict[str, Any]  # the numbers, such as a `GainCurve`
 
 
 _PREDICTIONS = ("angles", "paths", "sphere", "confidence", "karcher", "accuracy")  # those that share predictions
@@ -62,21 +65,27 @@ _TEXT = ("gain", GENERATION, *_PREDICTIONS)
 _NEEDS = {"text": _TEXT, "metrics": ("training",)}  # what a diagnostic needs beside the model
 
 
-def inspect(config: InspectConfig) -> Inspection:
-    """Measure, draw and write every diagnostic that is possible, or every one that the settings name."""
+def inspect(config: InspectConfig, denoiser: Denoiser | None = None, corpus: RowCorpus | None = None) -> Inspection:
+    """Measure, draw and write every diagnostic that is possible, or every one that the settings name.
+
+    `denoiser` and `corpus` are used in place of those that the settings name. For a denoiser, files are written only if
+    the settings name a folder.
+    """
     for name in config.operators:
         find_operator(name)
-    run = Path(config.run) if config.run is not None else find_run(config.checkpoint)
+    named_run = None if config.run is None else Path(config.run)
+    run = find_run(config.checkpoint) if named_run is None and denoiser is None else named_run
     settings = {} if run is None else read_settings(run / CONFIG, read_yaml)
     metrics = _metrics(config, run)
-    corpus = _corpus(config, run, settings)
+    corpus = _corpus(config, run, settings) if corpus is None else corpus
     names, left_out = _choose(config, corpus, metrics, settings)
     start = _start(run, settings)
-    with written_whole(config.folder, tuple(f"{name}.{kind}" for name in NAMES for kind in ("png", "json"))) as scratch:
-        denoiser = _open(config)
+    folder = config.folder if denoiser is None or config.out is not None else None
+    with _scratch(folder) as scratch:
+        denoiser = _open(config) if denoiser is None else _ready(denoiser)
         rows = None if corpus is None else _rows(config, corpus, denoiser, config.tokens)
         times = () if set(names).isdisjoint(_PREDICTIONS) else TIMES
-        readings = {}
+        records: dict[str, Any] = {}
         total = len(times) + len(names) + sum(count for name, count in curve_cells(config).items() if name in names)
         with Progress("inspecting", unit="parts", total=total) as progress:
             predictions: list[Predictions] = []
@@ -89,24 +98,38 @@ def inspect(config: InspectConfig) -> Inspection:
             if corpus is not None:
                 measures |= _feedback_measures(config, denoiser, corpus, progress.advance)
             for name in names:
-                record = measures[name]()
-                readings[name] = record.reading
-                figures.save(draw(record), scratch / f"{name}.png", {"reading": record.reading, **asdict(record)})
+                record = records[name] = measures[name]()
+                if scratch is not None:
+                    figures.save(draw(record), scratch / f"{name}.png", {"reading": record.reading, **asdict(record)})
                 progress.advance(1)
-        about = asdict(config) | {"run": run and str(run), "data": corpus and str(corpus.folder)}
-        about |= {"split": corpus and corpus.split, "rows": None if rows is None else len(rows)}
-        write_whole(scratch / "inspect.json", json_bytes(about | {"readings": readings, "left_out": left_out}))
-        parts = [f"## {name}\n\n{reading}\n\n![{name}]({name}.png)" for name, reading in readings.items()]
-        page = "\n\n".join([f"# {config.checkpoint}", *parts, *left_out]) + "\n"
-        write_whole(scratch / "inspect.md", page.encode())
-    return Inspection(folder=config.folder, readings=readings, left_out=left_out)
+        readings = {name: record.reading for name, record in records.items()}
+        about = asdict(config) | {"run": run and str(run), "data": None if corpus is None else corpus.source}
+        about |= {"split": None if corpus is None else corpus.split, "rows": None if rows is None else len(rows)}
+        if scratch is not None:
+            _write_summary(scratch, config.checkpoint, about | {"readings": readings, "left_out": left_out})
+    return Inspection(folder=folder, readings=readings, left_out=left_out, records=records)
+
+
+def _scratch(folder: Path | None) -> AbstractContextManager[Path | None]:
+    """Return the context in which the files of a folder are written; None if nothing is."""
+    if folder is None:
+        return nullcontext()
+    return written_whole(folder, tuple(f"{name}.{kind}" for name in NAMES for kind in ("png", "json")))
+
+
+def _write_summary(folder: Path, title: str, about: dict[str, Any]) -> None:
+    """Write inspect.json, and inspect.md with the readings and figures."""
+    write_whole(folder / "inspect.json", json_bytes(about))
+    parts = [f"## {name}\n\n{reading}\n\n![{name}]({name}.png)" for name, reading in about["readings"].items()]
+    page = "\n\n".join([f"# {title}", *parts, *about["left_out"]]) + "\n"
+    write_whole(folder / "inspect.md", page.encode())
 
 
 def _measures(
-    denoiser: Model, predictions: list[Predictions], frequencies: Tensor | None, metrics: Metrics, start: Confidence
+    denoiser: Denoiser, predictions: list[Predictions], frequencies: Tensor | None, metrics: Metrics, start: Confidence
 ) -> dict[str, Callable[[], Any]]:
     """Return a function for each diagnostic that measures the model and returns a record."""
-    table, mask_id, feedback = denoiser.table.detach(), denoiser.mask_id, denoiser.feedback
+    table, mask_id, feedback = denoiser.table.detach(), denoiser.mask_id, _feedback(denoiser)
     steps = 3 if feedback is None else feedback.karcher_steps
     learned = None if feedback is None or feedback.operator == "none" else feedback.confidence
 
@@ -127,7 +150,7 @@ def _measures(
 
 
 def _feedback_measures(
-    config: InspectConfig, denoiser: Model, corpus: PreparedCorpus, advance: Callable[[int], object]
+    config: InspectConfig, denoiser: Denoiser, corpus: RowCorpus, advance: Callable[[int], object]
 ) -> dict[str, Callable[[], Any]]:
     """Return the same for what feedback gains in the model as it is."""
     operators, top_k = config.operators or None, _top_k(denoiser)
@@ -146,10 +169,12 @@ def _feedback_measures(
     return {"gain": gain, GENERATION: generation}
 
 
-def find_quality(evaluator: str, corpus: PreparedCorpus) -> Quality:
+def find_quality(evaluator: str, corpus: RowCorpus) -> Quality:
     """Return how generated text is measured: by an evaluator, or by the words of the corpus if there is none."""
-    if evaluator == "none":
+    if evaluator == "none" and isinstance(corpus, PreparedCorpus):
         return real_words(Reference(str(corpus.folder)).words())
+    if evaluator == "none":
+        return real_words(words_of_rows(corpus.rows(range(len(corpus))), corpus.tokenizer()))
     return evaluator_loss(open_evaluator(evaluator), cache_folder())
 
 
@@ -161,9 +186,14 @@ def curve_cells(config: InspectConfig) -> dict[str, int]:
     return {name: counts[name] for name in counts if name in config.names}
 
 
-def _top_k(denoiser: Model) -> int:
+def _feedback(denoiser: Denoiser) -> SoftMask | None:
+    return getattr(denoiser, "feedback", None)
+
+
+def _top_k(denoiser: Denoiser) -> int:
     """Return the number of candidates of the model's feedback; three for a model without."""
-    top_k = 3 if denoiser.feedback is None else denoiser.feedback.top_k
+    feedback = _feedback(denoiser)
+    top_k = 3 if feedback is None else feedback.top_k
     return min(top_k, denoiser.table.shape[0] - 1)
 
 
@@ -196,7 +226,7 @@ def find_data(run: Path, settings: Mapping[str, Any]) -> Path | None:
 
 
 def _choose(
-    config: InspectConfig, corpus: PreparedCorpus | None, metrics: Metrics, settings: dict[str, Any]
+    config: InspectConfig, corpus: RowCorpus | None, metrics: Metrics, settings: dict[str, Any]
 ) -> tuple[list[str], list[str]]:
     """Return the diagnostics that are possible, and a sentence for each kind that is not; raise if `only` names one."""
     reasons = {}
@@ -227,13 +257,17 @@ def _listed(names: Iterable[str]) -> str:
 def _open(config: InspectConfig) -> Model:
     """Load the model in evaluation mode, in float32 or wider, so that rounding is not measured."""
     denoiser = load_for_use(config.checkpoint, mask_id=config.mask_id)
-    denoiser.eval()
     if denoiser.table.dtype in (torch.bfloat16, torch.float16):
         denoiser.float()
-    return denoiser
+    return denoiser.eval()
 
 
-def _rows(config: InspectConfig, corpus: PreparedCorpus, denoiser: Model, tokens: int) -> Tensor:
+def _ready(denoiser: Denoiser) -> Denoiser:
+    """Return a denoiser in evaluation mode, if it has modes."""
+    return denoiser.eval() if isinstance(denoiser, nn.Module) else denoiser
+
+
+def _rows(config: InspectConfig, corpus: RowCorpus, denoiser: Denoiser, tokens: int) -> Tensor:
     """Return rows of text (N, L) that the seed chooses, of so many tokens; raise if the corpus does not fit."""
     check_corpus(corpus, denoiser)
     count = min(len(corpus), -(-tokens // corpus.length))

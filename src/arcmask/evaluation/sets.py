@@ -7,17 +7,18 @@ Settings are checked before a model is loaded.
 import json
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor
 
 import arcmask.evaluation.scores as scoring
 from arcmask.checkpoint.fitting import check_corpus
-from arcmask.data import PreparedCorpus, Tokenizer, open_prepared, open_tokenizer
+from arcmask.data import RowCorpus, Tokenizer, open_prepared, open_tokenizer
 from arcmask.downloads import cache_folder
 from arcmask.errors import ArcmaskError
 from arcmask.evaluation.cache import Share
@@ -36,35 +37,49 @@ _DEFAULT = PerplexitySettings()
 _OWN_TOKENS = "the samples' own"
 
 
-def evaluate(config: EvaluateConfig, load: Callable[[str], Denoiser]) -> dict[str, Any] | None:
+def evaluate(
+    config: EvaluateConfig,
+    load: Callable[[str], Denoiser],
+    *,
+    sets: Mapping[str, SampleSet] = MappingProxyType({}),
+    corpus: RowCorpus | None = None,
+) -> dict[str, Any] | None:
     """Score what the settings name. `load` opens the checkpoint. None in all processes but the first.
+
+    `sets` has samples that are in memory, by their name in the settings, and `corpus` the rows of the likelihood.
 
     The keys are `settings`, `sets` (a record each, as `evaluate_set` returns it), `over_sets` and `likelihood`. All
     models are opened before the first text is scored.
     """
-    check_evaluation(config)
+    check_evaluation(config, corpus)
     share, denoiser = Share.of_this_process(), None
-    inputs = _open_sets(config) if config.samples else None
+    inputs = _open_sets(config, sets) if config.samples else None
     if config.checkpoint is not None and config.data is not None and share.rank == 0:
         denoiser = load(config.checkpoint)
-        _open_held_out(denoiser, config.data)
-    sets = {} if inputs is None else _evaluate_sets(config, inputs, share)
+        corpus = _open_held_out(denoiser, corpus or config.data)
+    scored = {} if inputs is None else _evaluate_sets(config, inputs, share)
     if share.rank != 0:
         return None
-    result: dict[str, Any] = {"settings": config.to_dict(), "sets": sets, "over_sets": over_sets(list(sets.values()))}
-    if denoiser is not None and config.data is not None:
-        bounds = likelihood(denoiser, config.data, rows=config.rows, seed=config.seed)
+    result: dict[str, Any] = {
+        "settings": config.to_dict(),
+        "sets": scored,
+        "over_sets": over_sets(list(scored.values())),
+    }
+    if denoiser is not None and corpus is not None:
+        bounds = likelihood(denoiser, corpus, rows=config.rows, seed=config.seed)
         result["likelihood"] = {"checkpoint": config.checkpoint, **bounds}
     return result
 
 
-def check_evaluation(config: EvaluateConfig) -> str | None:
+def check_evaluation(config: EvaluateConfig, corpus: RowCorpus | None = None) -> str | None:
     """Raise for what can be known before a model is opened. Return a sentence about a file that will be replaced."""
-    out = Path(config.out)
-    notice = check_output(out, config.to_dict(), _stored_settings, overwrite=config.overwrite)
-    if not out.absolute().parent.is_dir():
-        raise ArcmaskError(f"cannot write to {out}: its folder does not exist")
-    if config.data is not None:
+    notice = None
+    if config.out is not None:
+        out = Path(config.out)
+        notice = check_output(out, config.to_dict(), _stored_settings, overwrite=config.overwrite)
+        if not out.absolute().parent.is_dir():
+            raise ArcmaskError(f"cannot write to {out}: its folder does not exist")
+    if config.data is not None and corpus is None:
         open_prepared(config.data, "validation")
     if config.operator is not None:
         find_operator(config.operator)
@@ -94,7 +109,7 @@ def describe_evaluation(config: EvaluateConfig, load: Callable[[str], Denoiser])
         _open_held_out(load(config.checkpoint), config.data)
         rows = config.rows or "all"
         parts.append(f"compute the likelihood of {rows} rows of {config.data} under {config.checkpoint}")
-    return f"would {' and '.join(parts)}, and write {config.out}"
+    return f"would {' and '.join(parts)}" + ("" if config.out is None else f", and write {config.out}")
 
 
 def over_sets(sets: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -167,14 +182,14 @@ def evaluate_set(
 
 def likelihood(
     denoiser: Denoiser,
-    data: str,
+    data: str | RowCorpus,
     *,
     rows: int | None = None,
     seed: int = 0,
     batch_size: int = 16,
     split: str = "validation",
 ) -> dict[str, Any]:
-    """Return the likelihood bound on a prepared folder: nats per token, perplexity and bits per byte.
+    """Return the likelihood bound of a prepared folder, or of rows: nats per token, perplexity and bits per byte.
 
     The keys are `plain` and, if the denoiser has feedback, `two_pass`; both see the same noise. The rows (default: all)
     are spread evenly over the split. The seed chooses rows, times and masks.
@@ -189,7 +204,7 @@ def likelihood(
     if feedback is not None and feedback.operator != "none":
         operators["two_pass"] = feedback.operator
     objective = TwoPass(denoiser, feedback)
-    bytes_per_token = corpus.record.text_bytes / (corpus.record.tokens + corpus.record.dropped_tokens)
+    bytes_per_token = corpus.bytes_per_token
 
     def batches(progress: Progress) -> Iterator[Tensor]:
         for start in range(0, count, batch_size):
@@ -205,12 +220,12 @@ def likelihood(
             "nats": bound.nats,
             "standard_error": None if math.isnan(bound.standard_error) else bound.standard_error,
             "perplexity": bound.perplexity,
-            "bits_per_byte": bound.bits_per_byte(bytes_per_token),
+            "bits_per_byte": None if bytes_per_token is None else bound.bits_per_byte(bytes_per_token),
             "rows": bound.rows,
             "tokens": bound.tokens,
-            "data": data,
-            "split": split,
-            "tokenizer": corpus.index.tokenizer,
+            "data": corpus.source,
+            "split": corpus.split,
+            "tokenizer": corpus.tokenizer_name,
             "seed": seed,
             "batch_size": batch_size,
             "feedback": operator,
@@ -218,9 +233,9 @@ def likelihood(
     return records
 
 
-def _open_held_out(denoiser: Denoiser, data: str, split: str = "validation") -> PreparedCorpus:
+def _open_held_out(denoiser: Denoiser, data: str | RowCorpus, split: str = "validation") -> RowCorpus:
     """Open a split of a prepared folder, and raise if the denoiser cannot read its rows."""
-    corpus = open_prepared(data, split)
+    corpus = data if isinstance(data, RowCorpus) else open_prepared(data, split)
     check_corpus(corpus, denoiser)
     return corpus
 
@@ -238,13 +253,19 @@ class _Inputs:
     features: Evaluator | None
 
 
-def _open_sets(config: EvaluateConfig) -> _Inputs:
+def _open_sets(config: EvaluateConfig, in_memory: Mapping[str, SampleSet]) -> _Inputs:
     """Read the samples and the reference, and open the evaluators."""
-    reference = None if config.reference is None else Reference(config.reference)
+    reference = None
+    if config.reference is not None:
+        texts = in_memory.get(config.reference)
+        reference = Reference(config.reference, None if texts is None else texts.texts)
     tokenizer = None if config.tokenizer is None else open_tokenizer(config.tokenizer)
     decoder = tokenizer or (None if reference is None else reference.tokenizer())
     skip = config.bad_lines == "skip"
-    sets = [read_samples(source, skip_bad_lines=skip, tokenizer=decoder) for source in config.samples]
+    sets = [
+        in_memory.get(source) or read_samples(source, skip_bad_lines=skip, tokenizer=decoder)
+        for source in config.samples
+    ]
     references = _mauve_references(config, sets, reference)
     tokenizers = [tokenizer or _default_tokenizer(decoder, one) for one in sets]
     names = {config.evaluator, config.features if any(references) else "none"} - {"none", "evaluator"}

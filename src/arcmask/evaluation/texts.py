@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from arcmask.data import Tokenizer, open_prepared, read_index
 from arcmask.data.prepared import INDEX
@@ -117,13 +118,20 @@ class ReferenceWords:
     source: str
 
 
-class Reference:
-    """Real text to compare samples with: a prepared folder, or anything that `read_samples` reads."""
+def words_of_rows(rows: Tensor, tokenizer: Tokenizer | None) -> ReferenceWords:
+    """Collect the words of rows (N, L)."""
+    if tokenizer is None:
+        raise ArcmaskError("the model has no tokenizer, so the words of the rows are not known; give a quality")
+    return ReferenceWords(frozenset(words_of(tokenizer.decode(rows.flatten().tolist()))), f"{len(rows)} rows")
 
-    def __init__(self, source: str) -> None:
+
+class Reference:
+    """Real text to compare samples with: a prepared folder, anything that `read_samples` reads, or texts in memory."""
+
+    def __init__(self, source: str, texts: list[str] | None = None) -> None:
         self.source = source
-        self.is_prepared = (Path(source) / INDEX).is_file()
-        self._texts = None if self.is_prepared else read_samples(source).texts
+        self.is_prepared = texts is None and (Path(source) / INDEX).is_file()
+        self._texts = texts if self.is_prepared or texts is not None else read_samples(source).texts
 
     def tokenizer(self) -> Tokenizer | None:
         """Open the tokenizer of a prepared folder; None for other sources."""

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from arcmask.errors import ArcmaskError, check_range
-from arcmask.feedback import SoftMask, find_operator
+from arcmask.feedback import Operator, SoftMask, find_operator
+from arcmask.feedback.registry import Function
 from arcmask.files import sha256, writable
 from arcmask.model import Denoiser, autocast
 from arcmask.model.denoiser import uses_bfloat16
@@ -52,7 +53,7 @@ def sample(
     num: int = 1,
     length: int | None = None,
     steps: int = 64,
-    feedback: SoftMask | str | None = "trained",
+    feedback: SoftMask | str | Function | Operator | None = "trained",
     prompt: Prompt | Sequence[Prompt] | None = None,
     rule: str | Rule = "ancestral",
     top_p: float = 1.0,
@@ -68,10 +69,10 @@ def sample(
 ) -> Samples:
     """Draw `num` samples of `length` positions in `steps` denoising steps.
 
-    `feedback` is "trained" (the denoiser's own), None, a SoftMask, or the name of an operator. `prompt` is text or ids,
-    one for all samples or a list with one for each. Each [MASK] (or the model's own mask token, or the mask's id) in it
-    is a hole to fill; its other tokens are kept. Sample i depends only on (seed, i) and its prompt. `progress` shows a
-    bar with rate and time left.
+    `feedback` is "trained" (the denoiser's own), None, a SoftMask, or an operator: a name or a function. `prompt` is
+    text or ids, one for all samples or a list with one for each. Each [MASK] (or the model's own mask token, or the
+    mask's id) in it is a hole to fill; its other tokens are kept. Sample i depends only on (seed, i) and its prompt.
+    `progress` shows a bar with rate and time left.
 
     >>> import arcmask
     >>> samples = arcmask.sample(arcmask.load("sotu-tiny"), num=2, length=16, steps=4, prompt="the people")
@@ -122,7 +123,7 @@ def make_sampler(
     denoiser: Denoiser,
     config: SampleConfig,
     length: int,
-    feedback: SoftMask | str | None,
+    feedback: SoftMask | str | Function | Operator | None,
     rule: str | Rule | None = None,
 ) -> Sampler:
     """Build the sampler of `config` for samples of that length; `rule` replaces the rule of `config`."""
@@ -208,12 +209,12 @@ def _batches(indices: Sequence[int], size: int) -> list[Sequence[int]]:
     return [indices[start : start + size] for start in range(0, len(indices), size)]
 
 
-def find_feedback(denoiser: Any, feedback: SoftMask | str | None) -> SoftMask | None:
-    """Return the feedback of a name. An operator's name keeps the trained candidates and confidence, if any."""
+def find_feedback(denoiser: Any, feedback: SoftMask | str | Function | Operator | None) -> SoftMask | None:
+    """Return the feedback of a name or function. An operator keeps the trained candidates and confidence, if any."""
     trained: SoftMask | None = getattr(denoiser, "feedback", None)
-    if feedback == "trained":
+    if isinstance(feedback, str) and feedback == "trained":
         feedback = trained
-    elif isinstance(feedback, str):
+    elif feedback is not None and not isinstance(feedback, SoftMask):
         settings = () if trained is None else (trained.top_k, trained.karcher_steps, trained.confidence)
         if feedback != "none" and (trained is None or trained.operator == "none"):
             warnings.warn(

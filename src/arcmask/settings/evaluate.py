@@ -59,7 +59,7 @@ class EvaluateConfig:
         operator: FILE.py:FUNCTION, for a checkpoint that was trained with an operator of your own.
         data: The prepared folder whose validation rows the likelihood uses.
         rows: Number of rows for the likelihood. Default: all.
-        out: The file to write. One that was written with the same settings is replaced.
+        out: The file to write; null for none. One that was written with the same settings is replaced.
         overwrite: Replace any file.
     """
 
@@ -78,7 +78,7 @@ class EvaluateConfig:
     operator: str | None = None
     data: str | None = None
     rows: int | None = None
-    out: str = "scores.json"
+    out: str | None = "scores.json"
     overwrite: bool = field(default=False, metadata={"flag": True})
 
     def __post_init__(self) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from arcmask.checkpoint.fitting import build_config
-from arcmask.data import PreparedCorpus, open_prepared, read_index
+from arcmask.data import RowCorpus, open_prepared
 from arcmask.errors import ArcmaskError, check_choice, check_range
 from arcmask.feedback import Confidence, Gate, SoftMask
 from arcmask.feedback.confidence import check_calibration
@@ -31,20 +31,20 @@ _EXTEND_COSINE = (
 )
 
 
-def check_before_loading(config: TrainConfig, run: Path) -> TrainConfig:
+def check_before_loading(config: TrainConfig, run: Path, corpus: RowCorpus | None = None) -> TrainConfig:
     """Make every check that needs no model: settings, data, the checkpoint's fit, the run folder and disk space.
 
     Nothing is written. Returns the settings with what is stored in the run, or computed before a model is loaded.
-    `build_model` checks the rest.
+    `build_model` checks the rest. `corpus` is used in place of the one that the settings name.
     """
     config = check_settings(config, run)
-    corpus = open_prepared(config.data, "train")
-    has_held_out = read_index(config.data).splits["validation"].rows > 0
+    corpus = open_prepared(config.data, "train") if corpus is None else corpus
+    has_held_out = corpus.held_out is not None
     config = config.computed(has_held_out=has_held_out)
     if config.validate_every and config.validation_rows and not has_held_out:
         raise ArcmaskError(
-            f"{config.data!r} was prepared with holdout none, but the run validates every {config.validate_every} "
-            "steps; give --validate_every 0"
+            f"{config.data!r} has no held-out rows, but the run validates every {config.validate_every} steps; give "
+            "--validate_every 0"
         )
     check_range(1, corpus.vocab_size, config, "top_k")
     parameters = _count_parameters(config.init, corpus)
@@ -130,7 +130,7 @@ def build_gate(config: TrainConfig) -> Gate:
     return Gate(probability=config.gate_probability, band=config.band, reading=config.band_reading)
 
 
-def _count_parameters(init: str, corpus: PreparedCorpus) -> int:
+def _count_parameters(init: str, corpus: RowCorpus) -> int:
     """Check that the model fits the data, as far as can be seen without loading; return about how large it is."""
     if init.startswith("new:"):
         size = init.removeprefix("new:")

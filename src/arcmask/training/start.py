@@ -8,21 +8,24 @@ from torch import Tensor
 
 from arcmask.checkpoint import load
 from arcmask.checkpoint.fitting import check_corpus
-from arcmask.data import Batches, PreparedCorpus
+from arcmask.data import Batches, RowCorpus
 from arcmask.feedback import Confidence
 from arcmask.feedback.calibration import draft_entropies, rows_to_measure
 from arcmask.model import MDLM, SIZES, Model, autocast
 from arcmask.settings.train import AUTO, TrainConfig
 
 
-def build_model(config: TrainConfig, corpus: PreparedCorpus) -> Model:
-    """Build the model to train: a new one from the seed, or a checkpoint's, in float32 or wider. It fits the corpus."""
+def build_model(config: TrainConfig, corpus: RowCorpus, model: Model | None = None) -> Model:
+    """Build the model to train: a new one from the seed, or a checkpoint's, in float32 or wider. It fits the corpus.
+
+    `model` is used in place of the one that the settings name.
+    """
     changes: dict[str, Any] = {} if config.dropout is None else {"dropout": config.dropout}
-    if config.init.startswith("new:"):
+    if model is None and config.init.startswith("new:"):
         size = config.init.removeprefix("new:")
         model_length = max(corpus.length, SIZES[size]["model_length"])
         return MDLM.create(size, corpus.vocab_size, config.seed, model_length=model_length, **changes)
-    model = load(config.init)
+    model = load(config.init) if model is None else model
     check_corpus(corpus, model)
     if model.table.dtype != torch.float64:
         model.float()
@@ -31,7 +34,7 @@ def build_model(config: TrainConfig, corpus: PreparedCorpus) -> Model:
     return model
 
 
-def measure_entropies(config: TrainConfig, corpus: PreparedCorpus, model: Model) -> Tensor:
+def measure_entropies(config: TrainConfig, corpus: RowCorpus, model: Model) -> Tensor:
     """Return the entropies (M,) of the model at masked positions of training rows that the seed chooses."""
     rows = Batches(corpus, batch_size=rows_to_measure(corpus.length), seed=config.seed).batch(0)
     with autocast(config.precision, model.table.device):

@@ -22,10 +22,10 @@ from accelerate import Accelerator
 from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs
 from torch import Tensor, nn
 
-from arcmask.data import Batches, open_prepared
+from arcmask.data import Batches, RowCorpus, open_prepared
 from arcmask.errors import ArcmaskError, Stopped
 from arcmask.feedback import SoftMask
-from arcmask.model import MDLM, autocast
+from arcmask.model import MDLM, Model, autocast
 from arcmask.objective import TwoPass, sequence_losses
 from arcmask.progress import Progress, announce
 from arcmask.ranks import rank
@@ -38,8 +38,10 @@ from arcmask.training.start import build_model, calibrate, describe_start, measu
 from arcmask.training.state import TENSORS, append_metrics, cut_metrics, open_run, read_state, save_checkpoint
 
 
-def train(config: TrainConfig, run: str | Path) -> Path:
+def train(config: TrainConfig, run: str | Path, *, model: Model | None = None, corpus: RowCorpus | None = None) -> Path:
     """Train in the folder `run`, or resume it, and return the path of the last checkpoint.
+
+    `model`, which is changed, and `corpus` are used in place of those that the settings name.
 
     >>> import arcmask
     >>> from arcmask.recipes import find_recipe
@@ -49,10 +51,10 @@ def train(config: TrainConfig, run: str | Path) -> Path:
     >>> arcmask.training.train(config, "runs/mine")  # doctest: +SKIP
     """
     run = Path(run)
-    config = check_before_loading(config, run)
+    config = check_before_loading(config, run, corpus)
     is_first = rank() == 0
     with locked_run(run) if is_first else nullcontext():
-        trainer = Trainer(config, run)
+        trainer = Trainer(config, run, model, corpus)
         if is_first:  # only now: settings that are refused leave no run behind
             open_run(run, trainer.config)
         return trainer.train()
@@ -61,7 +63,9 @@ def train(config: TrainConfig, run: str | Path) -> Path:
 class Trainer:
     """A training run in progress."""
 
-    def __init__(self, config: TrainConfig, run: Path) -> None:
+    def __init__(
+        self, config: TrainConfig, run: Path, model: Model | None = None, corpus: RowCorpus | None = None
+    ) -> None:
         self.run, self.step, self.is_extreme = run, 0, False
         handlers = [
             DistributedDataParallelKwargs(find_unused_parameters=False),  # every parameter takes part in every step
@@ -71,11 +75,11 @@ class Trainer:
         # Without `cpu`, several ranks without a GPU would each run alone.
         self.accelerator = Accelerator(cpu=not torch.cuda.is_available(), kwargs_handlers=handlers)
         self.rank, self.world = self.accelerator.process_index, self.accelerator.num_processes
-        self.corpus = corpus = open_prepared(config.data, "train")
+        self.corpus = corpus = open_prepared(config.data, "train") if corpus is None else corpus
         self.batches = Batches(corpus, batch_size=config.batch_size, seed=config.seed, rank=self.rank, world=self.world)
         self.length = corpus.length
         self.gate = build_gate(config)
-        self.model = build_model(config, corpus).to(self.accelerator.device)
+        self.model = build_model(config, corpus, model).to(self.accelerator.device)
         self.model.tokenizer = corpus.tokenizer()
         self.config = config = self._calibrate(config)
         self.model.feedback = self.feedback = build_feedback(config)
@@ -225,7 +229,8 @@ class Trainer:
         """Return the validation loss and perplexity of the averaged weights, without and with feedback."""
         if self.config.validation_rows == 0:
             return {}
-        corpus = open_prepared(self.config.data, "validation")
+        corpus = self.corpus.held_out
+        assert corpus is not None
         rows, size = min(self.config.validation_rows, len(corpus)), self.config.micro_batch
         metrics: dict[str, float] = {}
         self.average.swap(self.trained)

@@ -9,6 +9,7 @@ import base64
 import hashlib
 import html
 import json
+import re
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -16,6 +17,7 @@ from typing import Any
 
 from arcmask.errors import ArcmaskError
 from arcmask.files import write_whole
+from arcmask.run_folder import check_output
 from arcmask.sampling.side_by_side import ArmTrace, ArmTraces
 from arcmask.settings.explore import ExploreConfig
 
@@ -23,18 +25,31 @@ _SCRIPTS = ("model.js", "text.js", "inspector.js", "plots.js", "main.js")
 _MASKED = -1  # the number of the mask
 
 
-def write_page(config: ExploreConfig, traces: ArmTraces) -> Path:
-    """Write the page to `config.out`, and return that path."""
+def write_page(config: ExploreConfig, traces: ArmTraces, command: str | None = None) -> Path:
+    """Write the page to `config.out`, and return that path. `command` is what to run for the same page."""
     out = Path(config.out)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(out, build_page(config, traces).encode())
+        write_whole(out, build_page(config, traces, command).encode())
     except OSError as error:
         raise ArcmaskError(f"{out} could not be written: {error.strerror}") from error
     return out
 
 
-def build_page(config: ExploreConfig, traces: ArmTraces) -> str:
+def check_page(config: ExploreConfig, command: str | None = None) -> str | None:
+    """Raise unless `config.out` may be written. Return a sentence about the page that is replaced, if there is one."""
+    settings = {"command": command or config.command()}
+    return check_output(Path(config.out), settings, _stored_command, overwrite=config.overwrite)
+
+
+def _stored_command(page: Path) -> dict[str, str] | None:
+    """Return the command that wrote a page; None if it is not a page of the explorer."""
+    # Quotes inside of strings are escaped, so that the pattern matches the key alone.
+    match = re.search(r'"command":("(?:[^"\\]|\\.)*")', page.read_text(encoding="utf-8", errors="replace"))
+    return None if match is None else {"command": json.loads(match[1])}
+
+
+def build_page(config: ExploreConfig, traces: ArmTraces, command: str | None = None) -> str:
     """Return the HTML of the page."""
     script = "\n".join(_read(name) for name in _SCRIPTS)
     style = _read("page.css")
@@ -45,13 +60,13 @@ def build_page(config: ExploreConfig, traces: ArmTraces) -> str:
         style=style,
         script=script,
         # Only these characters could end the element or begin another. In JSON they occur in strings alone.
-        data=json.dumps(page_data(config, traces), separators=(",", ":"), ensure_ascii=False)
+        data=json.dumps(page_data(config, traces, command), separators=(",", ":"), ensure_ascii=False)
         .replace("<", "\\u003c")
         .replace(">", "\\u003e"),
     )
 
 
-def page_data(config: ExploreConfig, traces: ArmTraces) -> dict[str, Any]:
+def page_data(config: ExploreConfig, traces: ArmTraces, command: str | None = None) -> dict[str, Any]:
     """Return the data of the scripts. Tokens are indices of `tokens`, which holds text or incomplete UTF-8 bytes."""
     ids = sorted(traces.pieces)
     number = {token: index for index, token in enumerate(ids)} | {traces.mask_id: _MASKED}
@@ -60,7 +75,7 @@ def page_data(config: ExploreConfig, traces: ArmTraces) -> dict[str, Any]:
         "steps": traces.steps,
         "band": list(traces.band),
         "facts": _facts(config, traces),
-        "command": config.command(),
+        "command": command or config.command(),
         "arms": [_arm(arm, number) for arm in traces.arms],
     }
 
