@@ -252,7 +252,7 @@ def _opening(function: Callable[Concatenate[Denoiser, P], R]) -> Callable[Concat
     def call(denoiser: Name | Denoiser, *args: P.args, **kwargs: P.kwargs) -> R:
         return function(_open(denoiser), *args, **kwargs)
 
-    return call  # type: ignore[return-value]  (the argument may be named too)
+    return call  # type: ignore[return-value]
 
 
 def _opening_rows(
