@@ -32,7 +32,8 @@ NASTY = "<script>document.title='broken'</script> & \"quotes\" <b>bold</b>"
 
 def train_settings(changes: dict[str, Any]) -> dict[str, Any]:
     """A whole TrainConfig as the plan has it: without the seed."""
-    settings = asdict(TrainConfig(data="data/sotu", init="sotu-tiny", steps=STEPS, warm_up=5, **changes))
+    numbers = {"centre": -4.0, "steepness": 10 / 1.5, "learning_rate": 3e-5, "warm_up": 5}
+    settings = asdict(TrainConfig(data="data/sotu", init="sotu-tiny", steps=STEPS, **numbers | changes))
     del settings["seed"]
     return settings | {"band": list(settings["band"])}
 

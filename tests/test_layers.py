@@ -11,7 +11,7 @@ import arcmask
 ROOT = Path(arcmask.__file__).parent
 LAYERS = [
     {"errors"},
-    {"files", "progress", "ranks", "settings"},
+    {"blocks", "files", "progress", "ranks", "settings"},
     {"run_folder"},
     {"downloads"},
     {"sphere", "schedule", "candidates"},

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from arcmask.blocks import block_rows
 from arcmask.errors import ArcmaskError
 
 _CHUNK = 64  # the k largest logits of a row lie in the k chunks of this size with the largest maxima
-_CPU_BLOCK = 1 << 20  # logits in a block; a block and its exponentials fit in the cache
-_GPU_BLOCK = 1 << 25  # a GPU is faster with fewer, larger launches
+_BLOCK = {"cpu": 1 << 20, "gpu": 1 << 25}  # logits in a block; on a CPU, a block and its exponentials fit in the cache
 _LOG2_E = math.log2(math.e)
 
 
@@ -88,8 +88,7 @@ def top_candidates(logits: Tensor, k: int, *, rows: Tensor | None = None, exclud
     probs = torch.empty(count, k, dtype=dtype, device=logits.device)
     entropy = torch.empty(count, dtype=dtype, device=logits.device)
 
-    block_size = _CPU_BLOCK if logits.device.type == "cpu" else _GPU_BLOCK
-    height = min(max(1, block_size // vocabulary), max(1, count))
+    height = min(block_rows(logits.device, vocabulary, **_BLOCK), max(1, count))
     block_buffer = torch.empty(height, vocabulary, dtype=dtype, device=logits.device)
     power_buffer = torch.empty_like(block_buffer)
     for start in range(0, count, height):

@@ -85,11 +85,14 @@ def build_parser(recipe: str | None = None) -> Parser:
     for name, command in COMMANDS.items():
         recipes = list_recipes(RECIPES if name == "train" else EXPERIMENTS)
         epilog = f"recipes:\n{indent(recipes, '  ')}" if name in ("train", "reproduce") else None
-        subparser = Parser(description=command.summary, epilog=epilog, print_config="--print-%s")
+        is_plan = name == "reproduce"  # which prints the plan, and not its options
+        subparser = Parser(description=command.summary, epilog=epilog, print_config=None if is_plan else "--print-%s")
         subparser.add_argument("--config", action="config", help="a YAML file with settings; options override it")
         add_settings(subparser, command)
         if name == "train" and recipe is not None:
             subparser.set_defaults(find_recipe(recipe).train.to_dict())
+        if is_plan:
+            subparser.add_argument("--print-config", action="store_true", help="print the plan as YAML, and do nothing")
         if command.has_device:
             subparser.add_argument("--device", help="cpu, cuda or cuda:N. Default: a GPU if there is one")
         if command.has_dry_run:
@@ -224,7 +227,9 @@ def _run(name: str, namespace: Namespace) -> None:
     config = build_settings(command.settings, values)
     with _on_device(namespace.device) if command.has_device else nullcontext():
         module = import_module(f"arcmask.commands.{name}")
-        if command.has_dry_run and namespace.dry_run:
+        if name == "reproduce" and namespace.print_config:
+            module.print_config(config)
+        elif command.has_dry_run and namespace.dry_run:
             module.dry_run(config)
         else:
             module.run(config)

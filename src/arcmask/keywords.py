@@ -1,15 +1,15 @@
 """Settings of a command as keywords of a Python function: the same names, defaults and checks."""
 
 import os
-import types
 from collections.abc import Callable
 from dataclasses import MISSING
 from functools import wraps
 from inspect import Parameter, signature
-from typing import Any, Literal, ParamSpec, TypeVar, Union, cast, get_args, get_origin
+from typing import Any, ParamSpec, TypeVar, cast
 
-from arcmask.errors import ArcmaskError, did_you_mean, unknown_name
+from arcmask.errors import ArcmaskError, did_you_mean
 from arcmask.parsing import build_settings, settings_of
+from arcmask.settings.kinds import typed
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -49,51 +49,14 @@ def takes_settings(kind: type, *leave_out: str) -> Callable[[Callable[P, R]], Ca
 
 def build_from_keywords(kind: type, **values: Any) -> Any:
     """Build a dataclass of settings from values, after a check of their types."""
-    settings = {setting.name: setting for _, setting in settings_of(kind)}
-    return build_settings(kind, {name: _checked(name, value, settings[name].type) for name, value in values.items()})
+    types = {setting.name: setting.type for _, setting in settings_of(kind)}
+    return build_settings(kind, {name: typed(_plain(value), types[name], name) for name, value in values.items()})
 
 
-def _checked(name: str, value: Any, kind: Any) -> Any:
-    """Return a value as plain data; raise if it is not of the type that a setting has."""
+def _plain(value: Any) -> Any:
+    """Return a path, a number of numpy or torch, or a tuple as plain data."""
     if isinstance(value, os.PathLike):
-        value = os.fspath(value)
-    elif getattr(value, "ndim", None) == 0:  # a number of numpy or torch
-        value = value.item()
-    elif isinstance(value, list):
-        value = tuple(value)
-    if _is_a(value, kind):
-        return value
-    options = [option for option in _options(kind) if option is not types.NoneType]
-    if isinstance(value, str) and all(get_origin(option) is Literal for option in options):
-        raise unknown_name(name, value, [choice for option in options for choice in get_args(option)])
-    text = repr(value) if len(repr(value)) <= 60 else f"a {type(value).__name__}"
-    raise ArcmaskError(f"{name} is {text}, but must be {' or '.join(map(_words, options))}")
-
-
-def _options(kind: Any) -> tuple[Any, ...]:
-    """Return the types of a union; any other type alone."""
-    return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
-
-
-def _is_a(value: Any, kind: Any) -> bool:
-    if len(_options(kind)) > 1:
-        return any(_is_a(value, option) for option in _options(kind))
-    if get_origin(kind) is Literal:
-        return isinstance(value, str) and value in get_args(kind)
-    if get_origin(kind) is tuple:
-        items = get_args(kind)
-        items = items[:1] * len(value) if isinstance(value, tuple) and items[-1] is ... else items
-        return isinstance(value, tuple) and len(value) == len(items) and all(map(_is_a, value, items))
-    if isinstance(value, bool) and kind is not bool:
-        return False
-    return isinstance(value, (int, float) if kind is float else kind)
-
-
-def _words(kind: Any) -> str:
-    if get_origin(kind) is Literal:
-        return " or ".join(map(repr, get_args(kind)))
-    if get_origin(kind) is tuple:
-        items = get_args(kind)
-        count = "" if items[-1] is ... else f"{len(items)} "
-        return f"a list of {count}{items[0].__name__}"
-    return f"{'an' if kind.__name__[0] in 'aeiou' else 'a'} {kind.__name__}"
+        return os.fspath(value)
+    if getattr(value, "ndim", None) == 0:
+        return value.item()
+    return list(value) if isinstance(value, tuple) else value

@@ -18,14 +18,15 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from arcmask import schedule
+from arcmask.blocks import block_rows
 from arcmask.candidates import Candidates, top_candidates
 from arcmask.feedback import Feedback, Gate, SoftMask
 from arcmask.model import Denoiser
 from arcmask.model.denoiser import maskable
 
-CHUNK = 1 << 22  # logits per chunk
+CHUNK = {"cpu": 1 << 22, "gpu": 1 << 26}  # logits per chunk
 LINEAR_CHUNKS = 2  # with a linear head one copy of the logits is enough, and larger products are faster
-BLOCK = 1 << 18  # numbers that stay in the cache from one operation to the next
+BLOCK = {"cpu": 1 << 18, "gpu": 1 << 27}  # logits per block of a chunk; on a GPU, the whole chunk
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class TwoPass(nn.Module):
     (4, torch.Size([]))
     """
 
-    def __init__(self, denoiser: Denoiser, feedback: SoftMask | None, chunk: int = CHUNK) -> None:
+    def __init__(self, denoiser: Denoiser, feedback: SoftMask | None, chunk: int | None = None) -> None:
         super().__init__()
         self.denoiser: Denoiser = denoiser
         self.feedback = feedback
@@ -73,40 +74,46 @@ class TwoPass(nn.Module):
         denoiser = self.denoiser
         masked = maskable(denoiser, rows, masked)
         tokens = rows.masked_fill(masked, denoiser.mask_id)
+        index = _positions(masked)
         record: Feedback | None = None
         if feedback and self.feedback is not None and self.feedback.operator != "none":
             if candidates is None:
-                candidates = self._candidates(self._plain_hidden(tokens, masked), self.feedback.top_k)
+                candidates = self._candidates(self._draft_hidden(tokens, index), self.feedback.top_k)
             record = self.feedback.blend(tokens, candidates, denoiser.table, denoiser.mask_id)
-            hidden = denoiser.hidden(record.embeddings)[masked]
+            embeddings = record.embeddings
         else:
-            hidden = denoiser.hidden(functional.embedding(tokens, denoiser.table))[masked]
-        return self._objective(hidden, rows, time, masked, record)
+            embeddings = functional.embedding(tokens, denoiser.table)
+        if torch.is_grad_enabled():
+            # Before torch 2.10, autocast reused weights that had been cast without a graph, as in the draft pass, and
+            # their gradients were lost (pytorch/pytorch#112583).
+            torch.clear_autocast_cache()
+        return self._objective(denoiser.hidden(embeddings).flatten(0, 1)[index], rows, time, index, record)
 
     @torch.no_grad()
     def draft(self, rows: Tensor, time: Tensor, masked: Tensor, top_k: int) -> tuple[Candidates, Objective]:
         """Return the candidates of the draft pass and the plain loss of the same batch, from one pass."""
         masked = maskable(self.denoiser, rows, masked)
-        hidden = self._plain_hidden(rows.masked_fill(masked, self.denoiser.mask_id), masked)
-        return self._candidates(hidden, top_k), self._objective(hidden, rows, time, masked, None)
+        index = _positions(masked)
+        hidden = self._draft_hidden(rows.masked_fill(masked, self.denoiser.mask_id), index)
+        return self._candidates(hidden, top_k), self._objective(hidden, rows, time, index, None)
 
     def _objective(
-        self, hidden: Tensor, rows: Tensor, time: Tensor, masked: Tensor, record: Feedback | None
+        self, hidden: Tensor, rows: Tensor, time: Tensor, index: Tensor, record: Feedback | None
     ) -> Objective:
-        """Return the loss of the masked positions' hidden states (M, H)."""
+        """Return the loss of hidden states (M, H), those at the masked positions `index` (M,)."""
         alpha, slope = schedule.linear(time)
-        weights = (-slope / (1 - alpha)).to(hidden.dtype).unsqueeze(1).expand_as(rows)[masked]
-        losses = self._losses(hidden, rows[masked], weights)
+        sequence = index // rows.shape[1]
+        weights = (-slope / (1 - alpha)).to(hidden.dtype)[sequence]
+        losses = self._losses(hidden, rows.flatten()[index], weights)
         if record is None and self.feedback is not None:
             losses = losses + 0.0 * sum(parameter.sum() for parameter in self.feedback.parameters())
-        sequence = masked.nonzero()[:, 0]
         per_sequence = losses.new_zeros(len(rows)).index_add_(0, sequence, losses.detach())
-        return Objective(loss=losses.sum(), per_sequence=per_sequence, masked=len(sequence), feedback=record)
+        return Objective(loss=losses.sum(), per_sequence=per_sequence, masked=len(index), feedback=record)
 
     @torch.no_grad()
-    def _plain_hidden(self, tokens: Tensor, masked: Tensor) -> Tensor:
-        """Return the hidden states (M, H) of the draft pass at the masked positions."""
-        return self.denoiser.hidden(functional.embedding(tokens, self.denoiser.table))[masked]
+    def _draft_hidden(self, tokens: Tensor, index: Tensor) -> Tensor:
+        """Return the hidden states (M, H) of the draft pass at the masked positions `index` (M,)."""
+        return self.denoiser.hidden(functional.embedding(tokens, self.denoiser.table)).flatten(0, 1)[index]
 
     @torch.no_grad()
     def _candidates(self, hidden: Tensor, top_k: int) -> Candidates:
@@ -149,11 +156,17 @@ class TwoPass(nn.Module):
         return logits
 
     def _parts(self, count: int, chunks: int = 1) -> list[slice]:
-        return _slices(count, chunks * self.chunk // self.denoiser.table.shape[0])
+        table = self.denoiser.table
+        sizes = {device: chunks * (self.chunk or size) for device, size in CHUNK.items()}
+        return _slices(count, block_rows(table.device, table.shape[0], **sizes))
+
+
+def _positions(masked: Tensor) -> Tensor:
+    """Return the masked positions (B, L) as indices (M,) of the flattened batch. A GPU waits here, once per step."""
+    return masked.flatten().nonzero().squeeze(1)
 
 
 def _slices(count: int, height: int) -> list[slice]:
-    height = max(1, height)
     return [slice(start, min(start + height, count)) for start in range(0, count, height)]
 
 
@@ -203,7 +216,7 @@ class _LinearLoss(torch.autograd.Function):
 def _differentiate(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
     """Return the cross-entropies (M,), and replace the logits (M, V) by the gradient of their weighted sum."""
     losses = []
-    for block in _slices(len(logits), BLOCK // logits.shape[1]):
+    for block in _slices(len(logits), block_rows(logits.device, logits.shape[1], **BLOCK)):
         rows, target, weight = logits[block], targets[block].unsqueeze(1), weights[block].unsqueeze(1).to(logits.dtype)
         rows -= rows.amax(1, keepdim=True)
         chosen = rows.gather(1, target)
@@ -260,7 +273,7 @@ def sequence_losses(
     gate = Gate(probability=0.0, least_time=least_time)
     table, was_training = objective.denoiser.table, objective.training
     dtype = torch.promote_types(table.dtype, torch.float32)
-    losses, tokens = [torch.zeros(0, dtype=torch.float64)], 0
+    losses, tokens = [torch.zeros(0, dtype=torch.float64, device=table.device)], 0
     objective.eval()
     try:
         for number, batch in enumerate(batches):
@@ -268,11 +281,11 @@ def sequence_losses(
                 draw = gate.draw(seed, number, *batch.shape)
                 times, masked = draw.time.to(table.device, dtype), draw.masked.to(table.device)
                 result = objective(batch.to(table.device), times, masked, feedback=feedback)
-                losses.append(result.per_sequence.double().cpu() / batch.shape[1])
+                losses.append(result.per_sequence.double() / batch.shape[1])
                 tokens += batch.numel()
     finally:
         objective.train(was_training)
-    return torch.cat(losses), tokens
+    return torch.cat(losses).cpu(), tokens
 
 
 def likelihood_bound(

@@ -8,6 +8,7 @@ from dataclasses import Field, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, NoReturn, get_args, get_origin
 
+import yaml
 from docstring_parser import parse as parse_docstring
 from jsonargparse import SUPPRESS, ArgumentParser, DefaultHelpFormatter, Namespace
 
@@ -60,7 +61,10 @@ class Parser(ArgumentParser):
         return super().parse_args(words, *more, **kwargs)
 
     def parse_path(self, path: Any, *args: Any, **kwargs: Any) -> Namespace:
-        return self.parse_string(read_yaml_text(Path(path)) or "{}", "", *args, **kwargs)
+        text = read_yaml_text(Path(path)) or "{}"
+        if isinstance(yaml.safe_load(text).get("arms"), dict):  # a whole plan, and not options of a recipe
+            text = yaml.safe_dump({"recipe": str(path)})
+        return self.parse_string(text, "", *args, **kwargs)
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:  # noqa: ARG002
         words = re.sub(r'Parser key "(.+?)"(?: element \d+)?:', r"--\1:", " ".join(message.split()))

@@ -84,8 +84,8 @@ def test_what_is_there_is_not_done_again(plan, unbroken):
 def test_another_plan_in_the_same_folder_is_refused(plan, tmp_path):
     folder = tmp_path / "run"
     folder.mkdir()
-    (folder / "plan.json").write_text(json.dumps(plan.to_json() | {"samples": 4}))
-    with pytest.raises(ArcmaskError, match=r"has other settings \(samples is 4 there and 3 here\); give another name"):
+    (folder / "plan.json").write_text(json.dumps(plan.to_json() | {"length": 4}))
+    with pytest.raises(ArcmaskError, match=r"has other settings \(length is 4 there and 16 here\); give another name"):
         reproduce(plan, folder)
 
 

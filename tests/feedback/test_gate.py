@@ -4,6 +4,7 @@ import pytest
 import torch
 from scipy.stats import binomtest, kstest
 
+from arcmask.data import interleaved
 from arcmask.errors import ArcmaskError
 from arcmask.feedback import Gate
 
@@ -29,6 +30,18 @@ def test_times_are_antithetic_and_uniform():
     parts = ((times - 1e-3) / (1 - 1e-3) * 8).long()
     assert torch.equal(parts, torch.arange(8).expand(500, 8))
     assert kstest(((times.flatten() - 1e-3) / (1 - 1e-3)).numpy(), "uniform").pvalue > 1e-3
+
+
+def test_shares_of_a_batch_have_equal_parts_of_its_masks():
+    masked = Gate().draw(0, 0, 512, 1024).masked
+    ranks = [masked[interleaved(rank, 4)] for rank in range(4)]
+    assert [part.double().mean().item() for part in ranks] == pytest.approx([0.5] * 4, abs=0.005)
+    # In rows that follow each other, the last rank would have seven times as much to do as the first.
+    consecutive = [part.double().mean().item() for part in masked.chunk(4)]
+    assert consecutive == pytest.approx([0.125, 0.375, 0.625, 0.875], abs=0.01)
+    micro_batches = [part[interleaved(number, 8)] for part in ranks for number in range(8)]
+    assert [part.double().mean().item() for part in micro_batches] == pytest.approx([0.5] * 32, abs=0.05)
+    assert torch.cat(micro_batches).sum() == masked.sum()
 
 
 def test_masks_have_the_rate_of_their_time():

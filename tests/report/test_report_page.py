@@ -13,12 +13,15 @@ from pathlib import Path
 
 import pytest
 import rich.console
-from made_up import FROZEN, NASTY, SEEDS, STEPS, make_curves, make_experiment, make_training
+from made_up import FROZEN, NASTY, SEEDS, STEPS, make_curves, make_experiment, make_training, samples, scores
 
 from arcmask.errors import ArcmaskError
 from arcmask.report import build_report, terminal_table
 from arcmask.report.chapters import experiment_chapter
+from arcmask.report.document import Block, Chapter, Section
 from arcmask.report.folder import read_run
+from arcmask.report.page import render
+from arcmask.report.trainings import training_chapter
 
 PNG = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sII", 13, b"IHDR", 900, 300)  # as much of a picture as is looked at
 VOID = {"meta", "link", "img", "br", "input"}
@@ -143,6 +146,65 @@ def test_a_training_run_shows_its_figures(tmp_path):
     assert "training after step 30" in text
     names = {path.stem for path in (page.parent / "figures").glob("*.png")}
     assert names == {"training-perplexity", "validation-perplexity", "weight", "angle"}
+    assert "After 30 steps the training perplexity is" in text
+    assert "The mean learned weight is 0.1" in text
+    assert f"arcmask sample {folder} --num 64 --out {folder}/samples.jsonl" in text
+    assert (
+        f"arcmask evaluate {folder}/samples.jsonl --reference data/sotu --checkpoint {folder} --data data/sotu" in text
+    )
+    assert "Scores" not in {section.title for section in training_chapter(read_run(folder), "x").sections}
+
+
+def test_the_numbers_of_a_training_run_are_means_over_its_last_steps(tmp_path):
+    folder = make_training(tmp_path / "my-run", {"operator": "spherical"}, 0.05, 1)
+    page = build_report([folder])
+    (row,) = json.loads((page.parent / "tables" / "last-metrics.json").read_text())["rows"]
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()][-10:]
+    weights = [line["weight"] for line in lines if "weight" in line]
+    assert row["nll"] == pytest.approx(sum(line["nll"] for line in lines) / 10)
+    assert row["weight"] == pytest.approx(sum(weights) / len(weights))
+    assert row["validation_perplexity_feedback"] == lines[-1]["validation_perplexity_feedback"]
+    assert f"{row['perplexity']:.3f}, averaged over the last 10 steps" in words(page)
+
+
+def test_scores_and_samples_in_the_folder_of_a_training_run_are_shown(tmp_path):
+    folder = make_training(tmp_path / "my-run", {"operator": "spherical"}, 0.05, 1)
+    bound = {"nats": 1.5, "perplexity": 4.48, "bits_per_byte": 2.16, "standard_error": 0.01, "rows": 64, "seed": 0}
+    found = scores(0.05, 1, 16, evaluator="smollm2-135m", mauve=False)
+    evaluation = {"sets": {"samples.jsonl": found}, "over_sets": {}, "likelihood": {"checkpoint": "x", "plain": bound}}
+    (folder / "scores.json").write_text(json.dumps(evaluation))
+    lines = "".join(json.dumps(line) + "\n" for line in samples(1, 16, "spherical"))
+    (folder / "samples.jsonl").write_text(lines)
+    text = words(build_report([folder]))
+    value = found["scores"]["generative_perplexity"]["value"]
+    for part in (f"{value:.2f}", "smollm2-135m", "1.5000", "T = 16, seed 1", json.loads(lines.splitlines()[0])["text"]):
+        assert part in text
+    assert "arcmask sample" not in text
+    assert "arcmask evaluate" not in text
+
+
+def test_two_training_runs_are_drawn_over_each_other(tmp_path):
+    first = make_training(tmp_path / "one", {"operator": "none"}, 0.0, 1)
+    second = make_training(tmp_path / "two", {"operator": "spherical"}, 0.05, 1)
+    page = build_report([first, second], tmp_path / "both")
+    drawn = json.loads((page.parent / "figures" / "training-runs-training-perplexity.json").read_text())
+    assert set(drawn["arms"]) == {"one", "two"}
+    difference = json.loads((page.parent / "figures" / "training-runs-training-difference.json").read_text())
+    assert set(difference["arms"]) == {"two"}, "equal data, seed and batch size: their noise is shared"
+    assert "operator none spherical" in " ".join(words(page).split())
+    other = make_training(tmp_path / "three", {"operator": "none"}, 0.0, 2)
+    page = build_report([first, other], tmp_path / "seeds")
+    assert not (page.parent / "figures" / "training-runs-training-difference.json").exists()
+
+
+def test_folders_that_are_not_written_are_not_promised(tmp_path):
+    chapter = Chapter("x", "x", "", [Section("a", "A", [Block("text", "nothing")])])
+    assert "tables/" not in render("x", [chapter], "0")
+    assert "figures/" not in render("x", [chapter], "0")
+    full = build_report([make_training(tmp_path / "run", {"operator": "none"}, 0.0, 1)])
+    for name in ("tables", "figures"):
+        assert f"<code>{name}/</code>" in full.read_text()
+        assert (full.parent / name).is_dir()
 
 
 def test_figures_of_the_base_are_taken_from_its_inspection(experiment_folder, tmp_path):

@@ -81,6 +81,21 @@ def test_micro_batches_add_up_to_the_batch(config, tmp_path, base):
         torch.testing.assert_close(tensor, second[name], rtol=1e-8, atol=1e-10, msg=name)
 
 
+def test_micro_batches_take_the_rows_in_turn(config, tmp_path, monkeypatch):
+    times = []
+    forward = trainer.TwoPass.forward
+
+    def noted(self, rows, time, masked, **options):
+        if self.training:
+            times.append(time)
+        return forward(self, rows, time, masked, **options)
+
+    monkeypatch.setattr(trainer.TwoPass, "forward", noted)
+    train(replace(config, micro_batch=2, steps=1, validate_every=0), tmp_path / "run")
+    expected = Gate().draw(config.seed, 0, 8, 16).time
+    assert [part.tolist() for part in times] == [expected[[first, first + 4]].tolist() for first in range(4)]
+
+
 def test_what_is_saved_are_the_averaged_weights(config, tmp_path):
     last = train(replace(config, validate_every=0), tmp_path / "run")
     trainer = safetensors.torch.load_file(last / "trainer.safetensors")

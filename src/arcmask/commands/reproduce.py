@@ -7,14 +7,14 @@ from rich.console import Console
 
 from arcmask.experiment import describe, reproduce
 from arcmask.ranks import rank
-from arcmask.recipes import add_operators, find_experiment
+from arcmask.recipes import add_operators, find_experiment, plan_to_yaml
 from arcmask.report import build_report, terminal_table
 from arcmask.settings.experiment import Plan, ReproduceCommand
 
 
 def run(command: ReproduceCommand) -> None:
     """Carry out the experiment, print its tables and the path of the report."""
-    folder = reproduce(_plan(command), command.folder, command=shlex.join(["arcmask", *sys.argv[1:]]))
+    folder = reproduce(_plan(command), command.run, command=shlex.join(["arcmask", *sys.argv[1:]]))
     if rank() == 0:
         report = build_report([folder], None)
         Console().print(terminal_table(folder))
@@ -24,6 +24,11 @@ def run(command: ReproduceCommand) -> None:
 def dry_run(command: ReproduceCommand) -> None:
     """Print the plan and what it would take."""
     print(describe(_plan(command)))
+
+
+def print_config(command: ReproduceCommand) -> None:
+    """Print the plan as a file that `--config` reads."""
+    print(plan_to_yaml(_plan(command)), end="")
 
 
 def _plan(command: ReproduceCommand) -> Plan:

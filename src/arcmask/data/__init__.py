@@ -2,7 +2,7 @@
 
 from arcmask.data.corpora import open_corpus
 from arcmask.data.packing import prepare
-from arcmask.data.prepared import Batches, Index, PreparedCorpus, open_prepared, read_index
+from arcmask.data.prepared import Batches, Index, PreparedCorpus, interleaved, open_prepared, read_index
 from arcmask.data.row_corpus import RowCorpus, TensorRows
 from arcmask.data.tokenizers import Tokenizer, normalise_text8, open_tokenizer, train_bpe
 from arcmask.settings.prepare import PrepareConfig
@@ -15,6 +15,7 @@ __all__ = [
     "RowCorpus",
     "TensorRows",
     "Tokenizer",
+    "interleaved",
     "normalise_text8",
     "open_corpus",
     "open_prepared",

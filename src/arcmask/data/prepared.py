@@ -245,7 +245,7 @@ def open_prepared(folder: str | Path, split: str = "train") -> PreparedCorpus:
 
 
 class Batches:
-    """Training batches. `batch_size` is the global batch size; each of `world` ranks gets an equal part."""
+    """Training batches. `batch_size` is the global batch size; each of `world` ranks gets every world-th row."""
 
     def __init__(self, corpus: RowCorpus, *, batch_size: int, seed: int, rank: int = 0, world: int = 1) -> None:
         if batch_size < 1:
@@ -262,10 +262,19 @@ class Batches:
 
     def indices(self, step: int) -> NDArray[np.int64]:
         """Return the numbers of this rank's rows of a step: (batch_size / world,)."""
-        share = self.batch_size // self.world
-        first = step * self.batch_size + self.rank * share
-        epochs, offsets = np.divmod(np.arange(first, first + share), len(self.corpus))
+        first = step * self.batch_size
+        positions = np.arange(first, first + self.batch_size)[interleaved(self.rank, self.world)]
+        epochs, offsets = np.divmod(positions, len(self.corpus))
         return shuffled(offsets, len(self.corpus), self.seed, epochs)
+
+
+def interleaved(part: int, parts: int) -> slice:
+    """Return one of several equal shares of the rows of a batch: every parts-th row.
+
+    Ranks and micro-batches take such shares. The times of a batch rise with the row, so consecutive rows would give one
+    share few masked positions and another many.
+    """
+    return slice(part, None, parts)
 
 
 def shuffled(positions: NDArray[np.int64], count: int, seed: int, epochs: NDArray[np.int64]) -> NDArray[np.int64]:

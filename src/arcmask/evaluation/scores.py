@@ -249,9 +249,9 @@ def text_features(
     def compute(missing: list[str]) -> Iterator[Batch]:
         rows = [ids[:context] for ids in evaluator.encode(missing)]
         for batch in evaluator.batches([len(row) for row in rows], batch_tokens):
-            lengths = torch.tensor([len(rows[index]) for index in batch])
             hidden = evaluator.hidden(evaluator.pad([rows[index] for index in batch]))
-            last = hidden[torch.arange(len(batch)), lengths - 1].float().cpu().numpy()
+            lengths = torch.tensor([len(rows[index]) for index in batch], device=hidden.device)
+            last = hidden[torch.arange(len(batch), device=hidden.device), lengths - 1].float().cpu().numpy()
             yield [(index, last[row].tobytes()) for row, index in enumerate(batch)]
 
     store = Cache(cache, "features", evaluator.identity | {"context": context})

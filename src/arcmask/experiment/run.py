@@ -25,6 +25,8 @@ from arcmask.errors import ArcmaskError
 from arcmask.evaluation import Reference, evaluate_set, likelihood, open_evaluator, read_samples
 from arcmask.evaluation.scores import LEAST, has_mauve
 from arcmask.experiment.costs import Clock, Costs
+from arcmask.experiment.extension import check_extension
+from arcmask.experiment.results import count_lines, is_inspected, is_measured, is_scored, is_trained
 from arcmask.feedback import find_operator
 from arcmask.files import UNFINISHED, json_bytes, writable, write_whole, writing
 from arcmask.progress import announce
@@ -39,11 +41,8 @@ from arcmask.run_folder import (
     TRAINING,
     TUNED,
     cell_folder,
-    interpreting,
     locked_run,
-    newest_checkpoint,
     read_settings,
-    refuse_other_settings,
 )
 from arcmask.sampling.generate import generate
 from arcmask.settings.evaluate import PerplexitySettings
@@ -51,8 +50,6 @@ from arcmask.settings.experiment import Plan, Tuning
 from arcmask.training import train
 from arcmask.training.checks import check_before_loading
 from arcmask.tuning import tune
-
-_NOT_COMPARED = ("command", "environment", "corpus", "tokenizer")
 
 
 @dataclass(frozen=True)
@@ -68,6 +65,8 @@ class Stage:
 
 def reproduce(plan: Plan, folder: str | Path | None = None, command: str | None = None) -> Path:
     """Carry out a plan in a folder, or resume it, and return the folder, by default runs/RECIPE.
+
+    A folder of a plan with fewer seeds, budgets, arms or samples is extended: what it has is kept.
 
     `command` is the command line that repeats the experiment; the report shows it.
 
@@ -107,8 +106,7 @@ class Experiment:
                 "--features none"
             )
         if path.exists():
-            stored = {name: value for name, value in read_settings(path).items() if name not in _NOT_COMPARED}
-            refuse_other_settings(self.folder, stored, settings)
+            check_extension(self.folder, read_settings(path), settings)
         elif self.folder.exists() and {entry.name for entry in self.folder.iterdir()} - {LOCK, PLAN + UNFINISHED}:
             raise ArcmaskError(f"{self.folder} is not empty and has no {PLAN}; give another folder")
         writable(self.folder, is_folder=True)
@@ -165,10 +163,13 @@ class Experiment:
     def stages(self) -> Iterator[Stage]:
         """Yield the stages in order: the base, then seed by seed, so that the results so far can be compared."""
         plan, costs = self.plan, self.costs
-        geometry = self.folder / INSPECTION
-        is_inspected = (geometry / "inspect.json").exists  # the file that is written last
+        config = plan.inspection(self.folder / INSPECTION)
         yield Stage(
-            f"inspect {plan.base}", costs.inspection(), False, is_inspected, partial(inspect, plan.inspection(geometry))
+            f"inspect {plan.base}",
+            costs.inspection(),
+            False,
+            partial(is_inspected, config),
+            partial(inspect, config),
         )
         for arm, settings in plan.arms.items():
             if settings.tune is not None:
@@ -182,14 +183,14 @@ class Experiment:
                         f"train {arm}, seed {seed}: {train_config.steps} steps",
                         costs.training(train_config),
                         True,
-                        partial(_is_trained, cell / TRAINING, train_config.steps),
+                        partial(is_trained, cell / TRAINING, train_config.steps),
                         partial(train, train_config, cell / TRAINING),
                     )
                 yield Stage(
                     f"likelihood of {arm}, seed {seed}",
                     costs.likelihood(),
                     False,
-                    partial(_is_measured, cell / LIKELIHOOD, seed),
+                    partial(is_measured, cell / LIKELIHOOD, seed),
                     partial(self._likelihood, arm, seed),
                 )
                 for budget in plan.budgets:
@@ -244,11 +245,15 @@ class Experiment:
             name,
             costs.sampling(budget),
             True,
-            lambda: _count_lines(cell / SAMPLES) >= count,
+            lambda: count_lines(cell / SAMPLES) >= count,
             run,
         )
         yield Stage(
-            f"scores of {name}", costs.scoring(), False, (cell / SCORES).exists, partial(self._score, cell, seed)
+            f"scores of {name}",
+            costs.scoring(),
+            False,
+            partial(is_scored, cell / SCORES, count),
+            partial(self._score, cell, seed),
         )
 
     def _score(self, cell: Path, seed: int) -> None:
@@ -273,23 +278,6 @@ class Experiment:
 
     def _evaluator(self, name: str | None) -> Any:
         return None if name is None else self._open_evaluator(name)
-
-
-def _is_trained(run: Path, steps: int) -> bool:
-    newest = newest_checkpoint(run)
-    return newest is not None and newest.name == f"step-{steps:07d}"
-
-
-def _is_measured(path: Path, seed: int) -> bool:
-    """Whether a bound is there with the rows and noise of this seed; older experiments used those of seed 0."""
-    if not path.exists():
-        return False
-    with interpreting(path, "held-out bounds"):
-        return bool(read_settings(path)["plain"]["seed"] == seed)
-
-
-def _count_lines(path: Path) -> int:
-    return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
 def _wait_until(is_true: Callable[[], bool]) -> None:

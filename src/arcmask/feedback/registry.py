@@ -15,6 +15,7 @@ from functools import cache
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -161,7 +162,7 @@ def find_operator(source: "str | Function | Operator") -> Operator:
     if not isinstance(source, str):
         return _register_function(source)
     if ".py:" in source:
-        return find_operator(_function_in_file(source))
+        return find_operator(function_in_file(source, "operator"))
     if source not in OPERATORS:
         raise ArcmaskError(f"{unknown_name('operator', source, OPERATORS)}, or FILE.py:FUNCTION")
     return OPERATORS[source]
@@ -187,12 +188,12 @@ def _register_function(function: Function) -> Operator:
     return operator(name)(function)
 
 
-def _function_in_file(source: str) -> Function:
-    """Import the file of FILE.py:FUNCTION, which the user named, and return its function."""
+def function_in_file(source: str, kind: str) -> Callable[..., Any]:
+    """Import the file of FILE.py:FUNCTION, which the user named, and return its function, an operator or a plan."""
     file, _, name = source.rpartition(":")
     path = Path(file).expanduser().resolve()
     if not path.is_file():
-        raise ArcmaskError(f"there is no file {file} to take the operator {name} from")
+        raise ArcmaskError(f"there is no file {file} to take the {kind} {name} from")
     try:
         members = vars(_import_file(path))
     except ArcmaskError:
@@ -207,7 +208,7 @@ def _function_in_file(source: str) -> Function:
 
 @cache
 def _import_file(path: Path) -> ModuleType:
-    module = ModuleType(f"operators_of_{path.stem}")
+    module = ModuleType(f"functions_of_{path.stem}")
     module.__file__ = str(path)
     SourceFileLoader(module.__name__, str(path)).exec_module(module)
     return module

@@ -172,7 +172,7 @@ class SoftMask(nn.Module):
             )
         # One look-up for tokens, candidates and mask: its backward pass fills a (V, D) gradient once, not three times.
         ids = candidates.ids
-        all_ids = torch.cat([tokens.flatten(), ids.flatten(), tokens.new_tensor([mask_id])])
+        all_ids = torch.cat([tokens.flatten(), ids.flatten(), tokens.new_full((1,), mask_id)])
         embeddings, points, mask = embedding(all_ids, table).split([tokens.numel(), ids.numel(), 1])
         points, mask = points.unflatten(0, ids.shape), mask[0]
         weight = self.confidence(candidates.entropy)

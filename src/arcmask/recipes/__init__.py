@@ -6,12 +6,22 @@ from functools import partial
 from arcmask.errors import check_choice
 from arcmask.recipes.arms import add_operators
 from arcmask.recipes.paper_plans import PAPER
+from arcmask.recipes.plan_files import is_plan_file, open_plan, plan_to_yaml
 from arcmask.recipes.quickstart_plans import QUICKSTART
 from arcmask.recipes.runs import Recipe, owt_continue, sotu_tiny, sotu_tiny_base
 from arcmask.settings.experiment import Plan
 from arcmask.settings.operators import OPERATOR_NAMES
 
-__all__ = ["EXPERIMENTS", "RECIPES", "Recipe", "add_operators", "find_experiment", "find_recipe", "list_recipes"]
+__all__ = [
+    "EXPERIMENTS",
+    "RECIPES",
+    "Recipe",
+    "add_operators",
+    "find_experiment",
+    "find_recipe",
+    "list_recipes",
+    "plan_to_yaml",
+]
 
 RECIPES: dict[str, Callable[[], Recipe]] = {"sotu-tiny-base": sotu_tiny_base}
 RECIPES |= {f"sotu-tiny-{operator}": partial(sotu_tiny, operator) for operator in OPERATOR_NAMES}
@@ -50,11 +60,15 @@ def find_recipe(name: str) -> Recipe:
 
 
 def find_experiment(name: str) -> Plan:
-    """Return the experiment of a name; an unknown name lists the choices.
+    """Return the experiment of a name, or of a file (FILE.yaml, FILE.py or FILE.py:FUNCTION) with a plan of one's own.
+
+    An unknown name lists the choices.
 
     >>> from arcmask.recipes import find_experiment
     >>> list(find_experiment("quickstart").arms)
     ['base', 'spherical-tuned', 'none', 'linear-0.3', 'spherical-0.3']
     """
+    if is_plan_file(name):
+        return open_plan(name)
     check_choice("experiment", name, EXPERIMENTS)
     return EXPERIMENTS[name]()

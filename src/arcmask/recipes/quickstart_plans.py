@@ -44,9 +44,9 @@ def _ablation(recipe: str, title: str, arms: dict[str, Arm], baseline: str = "no
 def quickstart() -> Plan:
     """Compare the base as it is, with tuned feedback, and after a short training, over three seeds."""
     arms = base_arms() | tuned_arms("spherical") | feedback_arms(_SHORT, ("linear", WEIGHT), ("spherical", WEIGHT))
-    title = "Quickstart: feedback in a small character model"
     generation = replace(_GENERATION, evaluator=None)
-    return _plan("quickstart", title, arms, budgets=(32,), generation=generation, likelihood_rows=128, generate=True)
+    settings: dict[str, Any] = {"budgets": (32,), "likelihood_rows": 128, "generate": True}
+    return _plan("quickstart", "Quickstart", arms, generation=generation, **settings)
 
 
 def quickstart_long() -> Plan:
@@ -55,7 +55,7 @@ def quickstart_long() -> Plan:
     pairs = [("linear", WEIGHT), ("spherical", WEIGHT), ("linear", None), ("spherical", None)]
     return _plan(
         "quickstart-long",
-        "Quickstart, long: feedback in a small character model",
+        "Quickstart, long",
         frozen | feedback_arms(_LONG, *pairs),
         seeds=(1, 2, 3, 4, 5),
         generation=replace(_GENERATION, samples=48, features="smollm2-135m"),

@@ -7,10 +7,11 @@ from arcmask import __version__
 from arcmask.errors import ArcmaskError
 from arcmask.files import writable, write_whole, written_whole
 from arcmask.report.across import comparison_chapter
-from arcmask.report.chapters import experiment_chapter, training_chapter
+from arcmask.report.chapters import experiment_chapter
 from arcmask.report.document import Chapter
 from arcmask.report.folder import Experiment, Training, read_run
 from arcmask.report.page import render
+from arcmask.report.trainings import overlay_chapter, training_chapter
 from arcmask.report.wording import slug
 from arcmask.run_folder import interpreting
 
@@ -30,6 +31,9 @@ def build_report(folders: Sequence[str | Path], out: str | Path | None = None) -
     writable(target / PAGE)
     chapters = [_chapter(run, name) for name, run in runs.items()]
     experiments = {name: run for name, run in runs.items() if isinstance(run, Experiment)}
+    trainings = {name: run for name, run in runs.items() if isinstance(run, Training)}
+    if len(trainings) > 1:
+        chapters.insert(0, overlay_chapter(trainings))
     if len(experiments) > 1:
         chapters.insert(0, comparison_chapter(experiments))
     title = chapters[0].title if len(chapters) == 1 else f"Report of {len(runs)} runs"
@@ -58,14 +62,19 @@ def _names(paths: list[Path]) -> list[str]:
 def _write(target: Path, chapters: list[Chapter], page: str) -> None:
     """Write tables and figures first and the page last, so that an existing page is complete."""
     prefixes = [f"{chapter.name}-" if len(chapters) > 1 else "" for chapter in chapters]
-    with written_whole(target / TABLES) as scratch:
-        for prefix, chapter in zip(prefixes, chapters, strict=True):
-            for table in chapter.tables():
+    tables = [(prefix, table) for prefix, chapter in zip(prefixes, chapters, strict=True) for table in chapter.tables()]
+    drawings = [
+        (prefix, item) for prefix, chapter in zip(prefixes, chapters, strict=True) for item in chapter.figures()
+    ]
+    if tables:
+        with written_whole(target / TABLES) as scratch:
+            for prefix, table in tables:
                 for kind, text in (("md", table.markdown()), ("tex", table.latex())):
                     (scratch / f"{prefix}{table.name}.{kind}").write_bytes(text.encode(errors="backslashreplace"))
                 (scratch / f"{prefix}{table.name}.json").write_bytes(table.json())
-    with written_whole(target / FIGURES) as scratch:
-        for prefix, chapter in zip(prefixes, chapters, strict=True):
-            for figure in chapter.figures():
+    if drawings:
+        with written_whole(target / FIGURES) as scratch:
+            for prefix, figure in drawings:
                 figure.save(scratch / f"{prefix}{figure.name}.png")
+    target.mkdir(parents=True, exist_ok=True)
     write_whole(target / PAGE, page.encode(errors="backslashreplace"))

@@ -1,24 +1,19 @@
 """Arrange a run as a chapter: its tables and figures in order, and the text between them."""
 
-import json
 import shlex
-from collections.abc import Mapping
-from typing import Any
-
-import yaml
 
 from arcmask.report.comparisons import Comparison, comparisons, multiplicity_note
 from arcmask.report.conclusion import conclusion
 from arcmask.report.differences import difference_figures, forest_plot
-from arcmask.report.document import Block, Chapter, Section, figure_block, table_blocks
-from arcmask.report.folder import SHOWN, Experiment, Training
+from arcmask.report.document import Block, Chapter, Section, figure_block, settings_block, table_blocks
+from arcmask.report.folder import SHOWN, Experiment
 from arcmask.report.geometry import GEOMETRY, UNTRAINED, inspection_figures
 from arcmask.report.quantities import KINDS, MAIN, quantities
 from arcmask.report.samples import panels
 from arcmask.report.score_figures import score_figures
 from arcmask.report.step_metrics import read_step
 from arcmask.report.tables import bound_table, difference_table, interval_table, main_table, seed_table
-from arcmask.report.training_figures import experiment_figures, single_figures
+from arcmask.report.training_figures import experiment_figures
 from arcmask.report.training_tables import ablation_tables, arm_table, likelihood_table, regime_table
 from arcmask.report.wording import count, listed
 from arcmask.run_folder import INSPECTION
@@ -159,11 +154,7 @@ def _commands(experiment: Experiment) -> list[Block]:
     if environment:
         blocks += [Block("text", "The experiment was run with:"), Block("facts", items=environment)]
     trained = [arm for arm in experiment.arms.values() if arm.kind == "trained"]
-    return blocks + [_settings(arm.train, f"Training settings: {arm.label}") for arm in trained]
-
-
-def _settings(settings: Mapping[str, Any], title: str) -> Block:
-    return Block("code", yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True), items=[title])
+    return blocks + [settings_block(arm.train, f"Training settings: {arm.label}") for arm in trained]
 
 
 def _sample_command(experiment: Experiment) -> list[str]:
@@ -178,21 +169,3 @@ def _sample_command(experiment: Experiment) -> list[str]:
             checkpoint = experiment.checkpoint(arm, seed)
             return [shlex.join(["arcmask", "sample", checkpoint, *options, "--out", "again.jsonl"])]
     return []
-
-
-def training_chapter(training: Training, name: str) -> Chapter:
-    """Return the chapter of a folder of `arcmask train`."""
-    settings, steps = training.settings, training.settings.get("steps")
-    scope = f"{training.done:,} of {steps:,} steps are done." if steps else f"{training.done:,} steps are done."
-    notice = []
-    if steps and training.done < steps:
-        lines = [f"training after step {training.done:,} of {steps:,}"]
-        notice = [Block("notice", "Missing from this report", items=lines)]
-    facts = [(key, str(settings[key])) for key in ("data", "init", "operator", "seed") if key in settings]
-    last = Block("code", json.dumps(training.records[-1], indent=1), items=["Metrics of the last step"])
-    sections = [
-        Section("run", "What was run", [Block("facts", items=facts), *notice]),
-        Section("training", "Training", figure_block(single_figures(training))),
-        Section("repeat", "Settings", [_settings(settings, "Training settings"), last]),
-    ]
-    return Chapter(name, training.folder.resolve().name, f"One training run: {scope}", sections)

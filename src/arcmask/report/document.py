@@ -1,9 +1,12 @@
 """The structure of a report, before it is rendered: chapters, sections and blocks."""
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+
+import yaml
 
 from arcmask.files import json_bytes
 from arcmask.report.figure import Drawing
@@ -80,3 +83,8 @@ def table_blocks(*tables: Table | None) -> list[Block]:
 def figure_block(drawings: list[Any]) -> list[Block]:
     """Return a block with the figures side by side, or no block without figures."""
     return [Block("figures", items=drawings)] if drawings else []
+
+
+def settings_block(settings: Mapping[str, Any], title: str) -> Block:
+    """Return settings as YAML, folded under a title."""
+    return Block("code", yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True), items=[title])

@@ -4,7 +4,7 @@ This module knows which files a run has and what is missing. It knows nothing ab
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import islice
 from pathlib import Path
@@ -48,6 +48,9 @@ class Training:
     folder: Path
     settings: Mapping[str, Any]
     records: list[dict[str, Any]]
+    sets: dict[str, tuple[int, dict[str, Score]]] = field(default_factory=dict)  # count and scores by source
+    bounds: dict[str, dict[str, Any]] = field(default_factory=dict)  # plain and two_pass, as `evaluate` writes them
+    samples: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # the first SHOWN by file
 
     @property
     def done(self) -> int:
@@ -170,7 +173,7 @@ def read_run(folder: Path) -> Experiment | Training:
         training = _read_training(folder)
         if not training.records:
             raise ArcmaskError(f"the run {folder} has no finished step yet, so there is nothing to report")
-        return training
+        return _with_scores(training)
     raise ArcmaskError(f"{folder} is not a run: it has neither {PLAN} (arcmask reproduce) nor {CONFIG} (arcmask train)")
 
 
@@ -181,6 +184,21 @@ def _read_training(folder: Path) -> Training:
         for record in records:
             _check_numbers(record.values())
     return Training(folder, settings, records)
+
+
+def _with_scores(training: Training) -> Training:
+    """Add the scores and samples that were written into the folder of a run."""
+    folder, sets, bounds = training.folder, {}, {}
+    if (folder / SCORES).is_file():
+        entry = run_folder.read_settings(folder / SCORES)
+        with interpreting(folder / SCORES, "the sets and scores of arcmask evaluate"):
+            for source, one in entry.get("sets", {}).items():
+                sets[source] = int(one["count"]), _scores(one, folder / SCORES)
+            found = entry.get("likelihood", {})
+            bounds = _checked_bounds({way: found[way] for way in ("plain", "two_pass") if found.get(way)})
+    files = [folder / SAMPLES, *sorted((folder / "samples").glob("*.jsonl"))]
+    samples = {str(file.relative_to(folder)): _first_samples(file) for file in files if file.is_file()}
+    return replace(training, sets=sets, bounds=bounds, samples={name: some for name, some in samples.items() if some})
 
 
 def _check_numbers(values: Iterable[Any]) -> None:
@@ -239,23 +257,31 @@ def _read_seed(experiment: Experiment, arm: str, seed: int) -> None:
     for budget in experiment.budgets:
         cell = cell_folder(experiment.folder, arm, seed, budget)
         if (cell / SAMPLES).is_file():
-            records = run_folder.iterate_lines(cell / SAMPLES, "index")
-            # A cell may have thousands of samples in any order: stop as soon as the first ones are known.
-            first = islice((record for record in records if record["index"] < SHOWN), SHOWN)
-            experiment.samples[arm, seed, budget] = sorted(first, key=lambda record: record["index"])
+            experiment.samples[arm, seed, budget] = _first_samples(cell / SAMPLES)
         if (cell / SCORES).is_file():
             entry = run_folder.read_json(cell / SCORES)
             experiment.scores[arm, seed, budget] = _scores(entry, cell / SCORES)
             experiment.counts[arm, seed, budget] = entry.get("count")
 
 
+def _first_samples(path: Path) -> list[dict[str, Any]]:
+    records = run_folder.iterate_lines(path, "index")
+    # There may be thousands of samples in any order: stop as soon as the first ones are known.
+    first = islice((record for record in records if record["index"] < SHOWN), SHOWN)
+    return sorted(first, key=lambda record: record["index"])
+
+
 def _bounds(path: Path) -> dict[str, dict[str, Any]]:
     """Read the held-out bounds of an arm: plain, and two_pass if it has feedback."""
     bounds = run_folder.read_settings(path)
     with interpreting(path, "held-out bounds"):
-        for bound in filter(None, bounds.values()):
-            names = ("nats", "perplexity", "bits_per_byte", "standard_error", "rows")
-            _check_numbers(bound.get(name) for name in names)
+        return _checked_bounds(bounds)
+
+
+def _checked_bounds(bounds: dict[str, Any]) -> dict[str, Any]:
+    for bound in filter(None, bounds.values()):
+        names = ("nats", "perplexity", "bits_per_byte", "standard_error", "rows")
+        _check_numbers(bound.get(name) for name in names)
     return bounds
 
 

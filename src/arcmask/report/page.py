@@ -37,6 +37,8 @@ def render(title: str, chapters: list[Chapter], version: str) -> str:
         title=title,
         chapters=chapters,
         version=version,
+        has_tables=bool(tables),
+        has_figures=bool(figures),
         picture=lambda figure: pictures[id(figure)],
         number=lambda item: numbers[id(item)],
         dark=Markup("".join(f"{name}: {colour}; " for name, colour in dark.items())),

@@ -1,6 +1,8 @@
 """Samples side by side: the texts of all arms for the same seed and index."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from arcmask.report.folder import Experiment
 
@@ -29,10 +31,13 @@ def panels(experiment: Experiment) -> list[Panel]:
 
 
 def _texts(experiment: Experiment, arm: str, seed: int, budget: int) -> dict[int, str]:
-    texts = {}
-    for record in experiment.samples.get((arm, seed, budget), []):
-        text = record.get("text")
-        if text is None:
-            text = " ".join(str(token) for token in record.get("tokens", []))
-        texts[int(record["index"])] = text if len(text) <= LONGEST else text[:LONGEST] + " \u2026"
-    return texts
+    records = experiment.samples.get((arm, seed, budget), [])
+    return {int(record["index"]): sample_text(record) for record in records}
+
+
+def sample_text(record: Mapping[str, Any]) -> str:
+    """Return the text of a sample, or its tokens if it has none; a long one is cut."""
+    text = record.get("text")
+    if text is None:
+        text = " ".join(str(token) for token in record.get("tokens", []))
+    return text if len(text) <= LONGEST else text[:LONGEST] + " \u2026"

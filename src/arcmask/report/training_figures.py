@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
@@ -14,6 +15,7 @@ from arcmask.report.wording import count
 
 Runs = Mapping[tuple[str, int], Training]  # by arm and seed
 ByArm = dict[str, dict[int, Curve]]  # the curves of a metric by arm and seed
+_NOISE = ("data", "seed", "batch_size")  # the settings that data order, times, masks and gates depend on
 _FED_BACK: dict[str, tuple[str, str, Callable[[float], float], str]] = {
     "weight": (
         "Mean learned weight of the feedback", "weight", float,
@@ -47,11 +49,21 @@ def experiment_figures(experiment: Experiment) -> list[Drawing]:
     return training_figures(arms, experiment.trainings, baseline)
 
 
-def single_figures(training: Training) -> list[Drawing]:
-    """Return the figures of one training run."""
-    operator, seed = str(training.settings.get("operator", "run")), int(training.settings.get("seed", 0))
-    arm = Arm(operator, f"{training.folder.name} ({operator})", training.settings)
-    return training_figures([arm], {(operator, seed): training})
+def run_figures(runs: Mapping[str, Training]) -> list[Drawing]:
+    """Return the figures of one training run, or of several over each other, by name.
+
+    Runs with the same data, seed and batch size share their noise, so that their difference is drawn as well.
+    """
+    arms = [_run_arm(name, training) for name, training in runs.items()]
+    shared = {tuple(str(training.settings.get(key)) for key in _NOISE) for training in runs.values()}
+    baseline = arms[0].name if len(arms) > 1 and len(shared) == 1 else None
+    by_seed = {(name, int(training.settings.get("seed", 0))): training for name, training in runs.items()}
+    return training_figures(arms, by_seed, baseline)
+
+
+def _run_arm(name: str, training: Training) -> Arm:
+    arm = Arm(name, name, training.settings)
+    return arm if name == arm.operator else replace(arm, label=f"{name} ({arm.operator})")
 
 
 def _curves(arms: list[Arm], runs: Runs, key: str, block: int, form: Callable[[float], float] = float) -> ByArm:
@@ -119,8 +131,10 @@ def _against_baseline(arms: list[Arm], runs: Runs, block: int, baseline: str) ->
         return None
     caption = (
         "Training NLL minus that of the baseline at equal seed and step, {blocks}. The noise that the arms share "
-        "cancels. The line is the mean over seeds, the band its 95 % confidence interval."
+        "cancels."
     )
+    if max(map(len, differences.values())) > 1:
+        caption += " The line is the mean over seeds, the band its 95 % confidence interval."
     label = next(arm.label for arm in arms if arm.name == baseline)
     title = f"Training NLL minus that of \u201c{label}\u201d"
     drawing = _draw("training-difference", title, "nats per token", arms, differences, block, caption, band=True)
@@ -150,8 +164,10 @@ def _validation(arms: list[Arm], runs: Runs) -> Drawing | None:
     legend_below(axes)
     caption = (
         "Perplexity on held-out rows with averaged weights, with feedback (two-pass, solid) and without (plain, "
-        "dotted); points are means over seeds."
+        "dotted)."
     )
+    if len(runs) > len({arm for arm, _ in runs}):
+        caption += " Points are means over seeds."
     return Drawing("validation-perplexity", "Validation perplexity", caption, canvas, {"arms": data})
 
 

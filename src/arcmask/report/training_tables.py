@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from arcmask.report.folder import Arm, Experiment
+from arcmask.report.folder import Arm, Experiment, Training
 from arcmask.report.paper import REGIMES, Trained, paper_ablation, paper_arm
-from arcmask.report.quantities import bounds, mean_point
+from arcmask.report.quantities import KINDS, Kind, bounds, mean_point
 from arcmask.report.step_metrics import at_step, read_step, window
 from arcmask.report.table import Entry, Head, Row, Table, words
 from arcmask.report.tables import mean_entry, notes
-from arcmask.report.wording import MINUS, NONE, PLUS_MINUS, count
+from arcmask.report.wording import MINUS, NONE, PLUS_MINUS, count, fixed, interval
 
 _SETTINGS = {
     "operator": "Operator",
@@ -159,6 +159,74 @@ def _trained_table(name: str, title: str, step: int, first: str, rows: Sequence[
     if any(entry.paper for row in shown for entry in row.entries):
         remarks.append("The paper does not say on which data it measured PPL and NLL.")
     return Table(name, title, caption, [heads[i] for i in kept], shown, notes=remarks)
+
+
+def run_table(runs: Mapping[str, Training]) -> Table:
+    """Return the last metrics of training runs, each at its own last step."""
+    rows = []
+    for name, training in runs.items():
+        metrics = at_step(training, training.done)
+        entries = [words(name), Entry(f"{training.done:,}")]
+        entries += [Entry(fixed(metrics.get(key), digits)) for key, (_, digits) in _COLUMNS.items()]
+        rows.append(Row(entries, {"run": name, "step": training.done, **metrics}))
+    heads = [Head("Run", number=False), Head("Step"), *(head for head, _ in _COLUMNS.values())]
+    kept = [i for i in range(len(heads)) if any(row.entries[i].text != NONE for row in rows)]
+    shown = [replace(row, entries=[row.entries[i] for i in kept]) for row in rows]
+    caption = (
+        "Training PPL, NLL, weight and angles are means over the last tenth of the steps (10 to 100 steps); a single "
+        "step is noisy. Validation is the last one."
+    )
+    return Table("last-metrics", "Metrics at the end", caption, [heads[i] for i in kept], shown)
+
+
+def settings_table(runs: Mapping[str, Training]) -> Table | None:
+    """Return the settings in which training runs differ."""
+    keys = dict.fromkeys(key for training in runs.values() for key in training.settings)
+    values = {key: [training.settings.get(key) for training in runs.values()] for key in keys}
+    differing = {key: some for key, some in values.items() if len(set(map(repr, some))) > 1}
+    rows = [
+        Row([words(key), *(words(NONE if value is None else str(value)) for value in some)], {"setting": key})
+        for key, some in differing.items()
+    ]
+    heads = [Head("Setting", number=False), *(Head(name, number=False) for name in runs)]
+    caption = "All other settings are equal."
+    return Table("settings", "Settings that differ", caption, heads, rows) if rows else None
+
+
+def run_score_tables(training: Training) -> list[Table]:
+    """Return the scores of a run's samples and its held-out bounds, as `arcmask evaluate` wrote them into the run."""
+    rows: list[Row] = []
+    for source, (number, scores) in training.sets.items():
+        rows.append(Row([], heading=f"{source}, {count(number, 'sample')}", rule=bool(rows)))
+        for name, score in scores.items():
+            kind = KINDS.get(name, Kind(name, ""))
+            depends = ", ".join(str(score.details[key]) for key in kind.depends[:1] if key in score.details)
+            shown = NONE if score.interval is None else interval(*score.interval, kind.digits)
+            entries = [words(kind.label), Entry(fixed(score.value, kind.digits)), Entry(shown), words(depends)]
+            rows.append(Row(entries, {"source": source, "score": name, "value": score.value}))
+    heads = [Head("Score", number=False), Head("Value"), Head("95 % interval"), Head("Depends on", number=False)]
+    caption = "Intervals are bootstrap intervals over the samples."
+    tables = [Table("scores", "Scores of the samples", caption, heads, rows)] if rows else []
+    return tables + _bound_tables(training)
+
+
+def _bound_tables(training: Training) -> list[Table]:
+    names = {"plain": "Plain", "two_pass": "As used (two-pass)"}
+    rows = [
+        Row(
+            [words(names[way])]
+            + [Entry(fixed(bound.get(key), digits)) for key, (_, digits) in _BOUND_UNITS.items()]
+            + [Entry(fixed(bound.get("standard_error"), 4)), Entry(f"{bound.get('rows', 0):,}")],
+            {"bound": way} | {key: bound.get(key) for key in (*_BOUND_UNITS, "standard_error", "rows")},
+        )
+        for way, bound in training.bounds.items()
+    ]
+    texts = ["Bound", *(text for text, _ in _BOUND_UNITS.values()), "Standard error", "Rows"]
+    heads = [Head(text, number=number > 0) for number, text in enumerate(texts)]
+    caption = (
+        "The bound on the negative log-likelihood of held-out text. The standard error is that of the NLL over rows."
+    )
+    return [Table("likelihood", "Held-out likelihood", caption, heads, rows)] if rows else []
 
 
 def likelihood_table(experiment: Experiment) -> Table | None:

@@ -5,6 +5,9 @@ the next step uses feedback. It skips a sequence that needs no logits. It reuses
 tokens have not changed since a pass without feedback. None of this changes the samples. No (B, L, V) tensor is built,
 and K candidates per position are kept between steps.
 
+Tokens, masks and everything that a rule decides by are on the CPU. Hidden states and candidates stay on the denoiser's
+device. A step sends it indices, and waits for it once: for the drawn tokens.
+
 Shapes: B sequences, L positions, V vocabulary, H hidden width, M rows, K candidates.
 """
 
@@ -16,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 
+from arcmask.blocks import block_rows
 from arcmask.candidates import Candidates, top_candidates
 from arcmask.feedback import SoftMask
 from arcmask.model import Denoiser
@@ -24,37 +28,47 @@ from arcmask.sampling.filters import Filter
 from arcmask.sampling.rules import Rule, StepState, Timetable
 from arcmask.sampling.trace import Trace, TraceStep, empty_measures, measure, probability_of
 
-_CHUNK = 1 << 24  # number of logits that exist at a time
+_CHUNK = {"cpu": 1 << 24, "gpu": 1 << 27}  # number of logits that exist at a time
 _SHOWN = 3  # candidates in a trace without feedback
 
 
 class _Batch:
     """The state of a batch between steps."""
 
-    def __init__(self, tokens: Tensor, mask_id: int, k: int) -> None:
-        self.tokens = tokens.clone()  # (B, L)
-        self.free = tokens == mask_id  # (B, L)
+    def __init__(self, tokens: Tensor, mask_id: int, k: int, device: torch.device) -> None:
+        self.tokens = tokens.cpu().clone()  # (B, L)
+        self.free = self.tokens == mask_id  # (B, L)
         self.calls = torch.zeros(len(tokens), dtype=torch.long)
         self.hidden: Tensor | None = None  # (B, L, H), of the last pass of each sequence
         # (B,), whether that pass had the present tokens and no feedback
         self.is_current = torch.zeros(len(tokens), dtype=torch.bool)
         # Candidates of the step before, at the positions that `has_candidates` marks.
         self.has_candidates = torch.zeros_like(self.free)
-        self.ids = torch.zeros(*tokens.shape, k, dtype=torch.long)
-        self.probs = torch.zeros(*tokens.shape, k, dtype=torch.float64)
-        self.entropy = torch.zeros(tokens.shape, dtype=torch.float64)
+        self.ids = torch.zeros(*tokens.shape, k, dtype=torch.long, device=device)
+        self.probs = torch.zeros(*tokens.shape, k, dtype=torch.float64, device=device)
+        self.entropy = torch.zeros(tokens.shape, dtype=torch.float64, device=device)
         # Only for a trace: the total probability of the candidates, and measures of the feedback in the last pass.
         self.share = torch.zeros(tokens.shape, dtype=torch.float64)
         self.measures = empty_measures(*tokens.shape)
 
     def candidates(self, positions: Tensor) -> Candidates:
         """Return the stored candidates at marked positions (B, L)."""
-        return Candidates(ids=self.ids[positions], probs=self.probs[positions], entropy=self.entropy[positions])
+        at = _indices(positions).to(self.ids.device)
+        return Candidates(self.ids.flatten(0, 1)[at], self.probs.flatten(0, 1)[at], self.entropy.flatten()[at])
+
+    def store(self, at: Tensor, candidates: Candidates) -> None:
+        """Store the candidates of flat positions (M,)."""
+        at = at.to(self.ids.device)
+        self.ids.flatten(0, 1)[at] = candidates.ids
+        self.probs.flatten(0, 1)[at] = candidates.probs.double()
+        self.entropy.flatten()[at] = candidates.entropy.double()
 
     def trace_step(self, time: Tensor, called: Tensor) -> TraceStep:
         """Return a copy of the state for a trace."""
         names = ("tokens", "measures", "ids", "probs", "share", "entropy")
-        return TraceStep(time=time.clone(), called=called, **{name: getattr(self, name).clone() for name in names})
+        return TraceStep(
+            time=time.clone(), called=called, **{name: getattr(self, name).clone().cpu() for name in names}
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +99,8 @@ class Sampler:
     def run(self, tokens: Tensor, draws: Draws, trace: Trace | None = None) -> tuple[Tensor, Tensor]:
         """Fill the masks in tokens (B, L). Return the tokens (B, L) and the denoiser calls of each sequence (B,)."""
         k = _SHOWN if self.feedback is None else self.feedback.top_k
-        batch = _Batch(tokens, self.denoiser.mask_id, min(k, self.denoiser.table.shape[0]))
+        table = self.denoiser.table
+        batch = _Batch(tokens, self.denoiser.mask_id, min(k, table.shape[0]), table.device)
         timetable = self.rule.timetable(self.steps, batch.free, draws)
         with _evaluation_mode(self.denoiser):  # with dropout a sample would not depend on its seed alone
             for step in range(self.steps):
@@ -159,7 +174,7 @@ class Sampler:
         hidden = self.denoiser.hidden(embeddings)
         if batch.hidden is None:
             batch.hidden = hidden.new_zeros(len(batch.tokens), *hidden.shape[1:])
-        batch.hidden[run.to(hidden.device)] = hidden
+        batch.hidden[_indices(run).to(hidden.device)] = hidden
         batch.calls[run] += 1
         batch.is_current = torch.where(run, ~uses_feedback, batch.is_current)
 
@@ -168,33 +183,34 @@ class Sampler:
     ) -> tuple[Tensor, Tensor]:
         """Draw tokens (B, L) and their certainty (B, L) where `drawn` is set; store candidates where `kept` is set."""
         tokens, certainty = torch.zeros_like(batch.tokens), torch.zeros(batch.tokens.shape, dtype=torch.float64)
-        mask_id = self.denoiser.mask_id
+        mask_id, draws = self.denoiser.mask_id, []
         for positions, logits in self._logits(batch, drawn | kept):
-            at, rows = _select(kept, positions, logits.device)
-            if len(rows):
+            rows, at = _select(kept, positions, logits.device)
+            if len(at):
                 candidates = top_candidates(logits, batch.ids.shape[2], rows=rows, exclude=mask_id)
-                batch.ids[at], batch.probs[at] = candidates.ids.cpu(), candidates.probs.double().cpu()
-                batch.entropy[at] = candidates.entropy.double().cpu()
+                batch.store(at, candidates)
                 if traced:
-                    batch.share[at] = probability_of(candidates.ids, logits[rows], exclude=mask_id)
-            at, rows = _select(drawn, positions, logits.device)
-            if len(rows):
-                chosen, probability = self.filter.draw(logits, uniform[at], rows=rows, exclude=mask_id)
-                tokens[at], certainty[at] = chosen.cpu(), probability.cpu()
+                    batch.share.flatten()[at] = probability_of(candidates.ids, logits[rows], exclude=mask_id)
+            rows, at = _select(drawn, positions, logits.device)
+            if len(at):
+                draws.append(self.filter.draw(logits, uniform.flatten()[at], rows=rows, exclude=mask_id))
+        if draws:  # in the order of the positions, whatever the chunks
+            chosen, probability = zip(*draws, strict=True)
+            tokens[drawn] = torch.cat(chosen).cpu()
+            if self.rule.needs_certainty:
+                certainty[drawn] = torch.cat(probability).cpu()
         return tokens, certainty
 
     def _logits(self, batch: _Batch, positions: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield (sequence, position) pairs (M, 2) of marked positions (B, L) and their logits (M, V), in chunks.
+        """Yield the flat indices (M,) of marked positions (B, L) and their logits (M, V), in chunks.
 
         The special tokens of a denoiser that names them get no probability.
         """
-        special = list(getattr(self.denoiser, "special_ids", ()))
-        height = max(1, _CHUNK // self.denoiser.table.shape[0])
-        for part in positions.nonzero().split(height):
+        table, special = self.denoiser.table, list(getattr(self.denoiser, "special_ids", ()))
+        for part in _indices(positions).split(block_rows(table.device, table.shape[0], **_CHUNK)):
             if len(part):
                 assert batch.hidden is not None
-                sequence, position = part.to(batch.hidden.device).unbind(1)
-                logits = self.denoiser.logits(batch.hidden[sequence, position])
+                logits = self.denoiser.logits(batch.hidden.flatten(0, 1)[part.to(batch.hidden.device)])
                 if special:
                     logits[:, special] = -torch.inf
                 yield part, logits
@@ -202,9 +218,12 @@ class Sampler:
     def _fill(self, batch: _Batch, masked: Tensor) -> None:
         """Fill the positions that no step revealed with the most probable tokens, by a pass without feedback."""
         self._pass(batch, masked.any(1), torch.zeros_like(batch.is_current), traced=False)
-        for positions, logits in self._logits(batch, masked):
+        best = []
+        for _, logits in self._logits(batch, masked):
             logits[:, self.denoiser.mask_id] = -torch.inf
-            batch.tokens[positions[:, 0], positions[:, 1]] = logits.argmax(-1).cpu()
+            best.append(logits.argmax(-1))
+        if best:
+            batch.tokens[masked] = torch.cat(best).cpu()
 
 
 @contextmanager
@@ -220,8 +239,12 @@ def _evaluation_mode(denoiser: Denoiser) -> Iterator[None]:
             module.training = True
 
 
-def _select(marked: Tensor, positions: Tensor, device: torch.device) -> tuple[tuple[Tensor, Tensor], Tensor]:
-    """Return those of the positions (M, 2) that are marked in (B, L): as an index of (B, L) tensors, and as rows."""
-    rows = marked[positions[:, 0], positions[:, 1]].nonzero().squeeze(1)
-    sequence, position = positions[rows].unbind(1)
-    return (sequence, position), rows.to(device)
+def _indices(marked: Tensor) -> Tensor:
+    """Return the flat indices (M,) of what is marked."""
+    return marked.flatten().nonzero().squeeze(1)
+
+
+def _select(marked: Tensor, positions: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return those of the flat positions (M,) that are marked in (B, L): as rows, on a device, and as positions."""
+    rows = _indices(marked.flatten()[positions])
+    return rows.to(device), positions[rows]

@@ -116,6 +116,10 @@ class Plan:
         check_range(1, MAX_LENGTH, self, "budgets")
         check_range(1, 10**9, self, "likelihood_rows")
         check_choice("baseline", self.baseline, self.arms)
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", self.recipe):
+            raise ArcmaskError(f"the recipe {self.recipe!r} names a folder: use letters, digits and .-_ only")
+        if self.prepare is not None and self.prepare.out != self.data:
+            raise ArcmaskError(f"the plan prepares {self.prepare.out}, but its data are {self.data}")
         for name, arm in self.arms.items():
             if not re.fullmatch(r"[a-z0-9][a-z0-9._-]*", name):
                 raise ArcmaskError(f"the arm {name!r} names a folder: use lower-case letters, digits and .-_ only")
@@ -127,6 +131,11 @@ class Plan:
         for first, second in combinations(self.arms, 2):
             if replace(self.arms[first], label="") == replace(self.arms[second], label=""):
                 raise ArcmaskError(f"the arms {first!r} and {second!r} have the same settings; leave one of them out")
+
+    @property
+    def heading(self) -> str:
+        """The title, with the base that the experiment is about."""
+        return self.title if self.base in self.title else f"{self.title}: feedback in {self.base}"
 
     @property
     def operators(self) -> tuple[str, ...]:
@@ -174,12 +183,13 @@ class Plan:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the plan as plain data. The report reads it, and a resumed run must match it."""
+        """Return the plan as plain data. The report reads it, and a resumed or extended run must fit it."""
         generation = asdict(self.generation)
         del generation["batch_size"]  # it does not change the samples
         sampling = {name: generation.pop(name) for name in ("rule", "top_p", "drop_crossing")}
-        names = ("recipe", "title", "protocol", "baseline", "base", "data", "likelihood_rows", "read_at")
+        names = ("recipe", "protocol", "baseline", "base", "data", "likelihood_rows", "read_at")
         return {
+            "title": self.heading,
             **{name: getattr(self, name) for name in names},
             "arms": {name: self._arm_to_json(name) for name in self.arms},
             "seeds": list(self.seeds),
@@ -274,15 +284,10 @@ class ReproduceCommand:
     """An experiment, where to carry it out, and what to change in it.
 
     Args:
-        recipe: The name of an experiment.
-        run: The folder of the experiment. Default: runs/RECIPE.
+        recipe: The name of an experiment, or a plan of your own: FILE.yaml, FILE.py or FILE.py:FUNCTION.
+        run: The folder of the experiment. Default: runs/RECIPE, with the name that a plan of your own has.
     """
 
     recipe: str
     changes: Changes
     run: str | None = None
-
-    @property
-    def folder(self) -> str:
-        """The folder of the experiment."""
-        return self.run or f"runs/{self.recipe}"

@@ -29,12 +29,14 @@ class Sums:
     @staticmethod
     def of(result: Objective) -> Tensor:
         """Return the sums of one micro-batch."""
-        sums = [float(result.loss.detach()), float(result.masked), 0.0, 0.0, 0.0, 0.0, 0.0]
+        counts, values = [result.masked, 0], [result.loss.detach().double()]
         if result.feedback is not None:
             weight = result.feedback.weight.detach().double()
             angles = (result.feedback.angle.double(), result.feedback.euclidean_angle.double())
-            sums[2:] = [len(weight), *(float(x.sum()) for x in (weight, weight.square(), *angles))]
-        return torch.tensor(sums, dtype=torch.float64)
+            counts[1] = len(weight)
+            values += [x.sum() for x in (weight, weight.square(), *angles)]
+        loss, *others = torch.stack(values).tolist()  # one transfer, since a GPU waits for each
+        return torch.tensor([loss, *counts, *(others or [0.0] * 4)], dtype=torch.float64)
 
     @staticmethod
     def record(total: Tensor, positions: int) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from accelerate import Accelerator
 from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs
 from torch import Tensor, nn
 
-from arcmask.data import Batches, RowCorpus, open_prepared
+from arcmask.data import Batches, RowCorpus, interleaved, open_prepared
 from arcmask.errors import ArcmaskError, Stopped
 from arcmask.feedback import SoftMask
 from arcmask.model import MDLM, Model, autocast
@@ -155,7 +155,7 @@ class Trainer:
         step, config = self.step, self.config
         draw = self.gate.draw(config.seed, step, config.batch_size, self.length)
         share = config.batch_size // self.world
-        own = slice(self.rank * share, (self.rank + 1) * share)
+        own = interleaved(self.rank, self.world)
         device = self.accelerator.device
         rows = self.batches.batch(step).to(device)
         dtype = self.model.table.dtype if self.model.table.dtype == torch.float64 else torch.float32
@@ -164,11 +164,11 @@ class Trainer:
         self.optimiser.zero_grad(set_to_none=True)
         self.wrapped.train()
         sums = torch.zeros(Sums.SIZE, dtype=torch.float64)
-        starts = range(0, share, config.micro_batch)
-        for number, start in enumerate(starts):
-            part = slice(start, start + config.micro_batch)
+        parts = max(1, share // config.micro_batch)
+        for number in range(parts):
+            part = interleaved(number, parts)
             torch.manual_seed(_dropout_seed(config.seed, step, self.rank, number))
-            last = number == len(starts) - 1
+            last = number == parts - 1
             hold = nullcontext() if last else self.accelerator.no_sync(self.wrapped)
             with hold:
                 with autocast(config.precision, device):

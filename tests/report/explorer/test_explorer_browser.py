@@ -7,7 +7,7 @@ from models import small_mdlm
 from pages import CONFIG, SAMPLE, by_hand, explore, requests, screen, write
 
 from arcmask.data import open_tokenizer
-from arcmask.feedback import SoftMask
+from arcmask.feedback import Confidence, SoftMask
 from arcmask.sampling import sample
 from arcmask.sampling.side_by_side import trace_arms
 
@@ -396,3 +396,15 @@ def test_unusual_runs_are_shown_too(page, model, tmp_path, settings):
         page.execute_script("for (const node of document.querySelector('.text').children) node.focus()")
     for arm in traces.arms:
         assert text_of(page, arm.operator.name) == arm.text
+
+
+def test_tiny_weights_are_not_shown_as_zero(page, model, tmp_path, monkeypatch):
+    monkeypatch.setattr(model, "feedback", SoftMask(confidence=Confidence(fixed=0.0002)))
+    config = explore(feedback=["spherical"], length=12, steps=8)
+    page.get(write(tmp_path, config, trace_arms(config, lambda _: model)))
+    slide(page, 4)
+    assert find(page, "#heaviest").text == "2.0e-4"
+    script = "return [...arguments[0].closest('figure').querySelectorAll('.tick')].map((tick) => tick.textContent)"
+    reading = find(page, '.reading[data-name="weight"]')
+    assert page.execute_script(script, reading)[:3] == ["0", "1e-4", "2e-4"]
+    assert float(reading.text) == pytest.approx(2e-4)

@@ -71,7 +71,7 @@ function geometry(arm, row) {
   const { meanAngle, meanNorm, turned, norm } = row.fed;
   const target = straight ? { angle: meanAngle, norm: meanNorm } : { angle: row.angle, norm: 1 };
   const figures = [
-    ["weight", row.weight.toFixed(3), "weight"],
+    ["weight", decimals(row.weight, 3), "weight"],
     ["angle", degrees(row.angle), "mask to mean"],
     ["turned", degrees(turned), "mask to input"],
     ["norm", norm.toFixed(3), "norm (mask = 1)"],

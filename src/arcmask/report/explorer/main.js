@@ -89,7 +89,7 @@ function view(name) {
 function setUp() {
   byId("slider").max = STEPS;
   byId("of").textContent = ` / ${STEPS}`;
-  byId("heaviest").textContent = HEAVIEST.toFixed(2);
+  byId("heaviest").textContent = decimals(HEAVIEST, 2);
   document.querySelector(".scale-item").hidden = HEAVIEST === 0;
   const fed = ARMS[0].times.map((time, s) => (inBand(time) ? s : -1)).filter((s) => s >= 0);
   if (fed.length) {

@@ -124,5 +124,7 @@ function fill(node, attributes, children) {
   node.append(...children);
   return node;
 }
+// A number with that many decimals; one that they would round to nearly nothing in powers of ten, as 2.0e-4.
+const decimals = (x, digits) => (x === 0 || Math.abs(x) >= 10 ** -digits ? x.toFixed(digits) : x.toExponential(1));
 const percent = (share) => (share >= 0.9995 ? "100 %" : `${(100 * share).toFixed(1)} %`);
 const degrees = (radians) => `${((radians * 180) / Math.PI).toFixed(1)}°`;

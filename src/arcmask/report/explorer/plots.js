@@ -6,9 +6,9 @@ const mean = (values) => (values.length ? values.reduce((a, b) => a + b, 0) / va
 const QUANTITIES = [
   { name: "masked", title: "Masked positions", top: 1, format: percent,
     of: (arm, s) => arm.states[s].filter((token) => token === MASKED).length / LENGTH },
-  { name: "weight", title: "Mean weight", format: (x) => x.toFixed(3),
+  { name: "weight", title: "Mean weight", format: (x) => decimals(x, 3),
     of: (arm, s) => mean([...arm.rows[s].values()].map((row) => row.weight)) },
-  { name: "entropy", title: "Mean entropy, nats", format: (x) => x.toFixed(2),
+  { name: "entropy", title: "Mean entropy, nats", format: (x) => decimals(x, 2),
     of: (arm, s) => mean([...arm.rows[s].values()].map((row) => row.entropy)) },
   { name: "angle", title: "Mean angle from mask to mean", format: degrees,
     of: (arm, s) => mean([...arm.rows[s].values()].filter((row) => row.fed).map((row) => row.angle)) },
@@ -65,7 +65,8 @@ class Plot {
   tick(value) {
     if (this.name === "masked") return `${100 * value}%`;
     if (this.name === "angle") return `${Math.round((value * 180) / Math.PI)}°`;
-    return String(+value.toPrecision(3));
+    const short = +value.toPrecision(3);
+    return short !== 0 && short < 0.01 ? short.toExponential() : String(short); // as 1e-4: there is space for six letters
   }
 
   show(step) {

@@ -1,0 +1,62 @@
+"""Decide whether a plan may continue a folder with results: it may add seeds, budgets, arms and samples.
+
+Everything else that changes results must be as it was when the folder was written.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from arcmask.errors import ArcmaskError
+from arcmask.run_folder import PLAN, interpreting, refuse_other_settings
+from arcmask.settings.train import ON_RESUME
+
+_GROWING = ("seeds", "budgets", "arms", "samples")
+# What only describes the results: the report reads it from the newest plan.
+_DESCRIPTION = (
+    *("recipe", "title", "protocol", "read_at", "baseline", "label", "colour"),
+    *("command", "environment", "corpus", "tokenizer"),
+)
+
+
+def check_extension(folder: Path, stored: Mapping[str, Any], current: Mapping[str, Any]) -> None:
+    """Raise unless the plan `current`, as `Plan.to_json` returns it, continues the plan that the folder has."""
+    with interpreting(folder / PLAN, "a plan with arms, seeds and budgets"):
+        shared = [name for name in stored["arms"] if name in current["arms"]]
+        before, now = _comparable(stored, shared), _comparable(current, shared)
+        left_out = _left_out(stored, current)
+    refuse_other_settings(folder, before, now)
+    if left_out:
+        raise ArcmaskError(
+            f"{folder} has {', '.join(left_out)}; a plan can add to them but not leave them out, so name them too or "
+            "give another folder with --run"
+        )
+
+
+def _left_out(stored: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
+    """Describe the seeds, budgets, arms and samples of the folder that the plan does not have."""
+    parts = []
+    for name in ("seeds", "budgets", "arms"):
+        absent = [str(value) for value in stored[name] if value not in current[name]]
+        parts += [f"{name if len(absent) > 1 else name[:-1]} {' '.join(absent)}"] if absent else []
+    is_fewer = stored["samples"] > current["samples"]
+    return parts + ([f"{stored['samples']} samples per cell"] if is_fewer else [])
+
+
+def _comparable(plan: Mapping[str, Any], arms: list[str]) -> dict[str, Any]:
+    """Return the settings that change results, those of these arms among them, each under a name for a message."""
+    settings = {name: value for name, value in plan.items() if name not in (*_DESCRIPTION, *_GROWING)}
+    for arm in arms:
+        entry = plan["arms"][arm]
+        settings[f"temperature of {arm}"] = entry.get("temperature", 1.0)
+        for kind in ("train", "tune"):
+            values = entry.get(kind)
+            settings[f"{kind} of {arm}"] = None if values is None else "settings"
+            settings |= {f"{name} of {arm}": value for name, value in _results_of(values or {}).items()}
+    return settings
+
+
+def _results_of(training: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a training run that change its results."""
+    free = (*ON_RESUME["always"], *(ON_RESUME["without dropout"] if training.get("dropout") == 0 else ()))
+    return {name: value for name, value in training.items() if name not in free}
