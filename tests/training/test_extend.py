@@ -102,7 +102,9 @@ def test_without_dropout_micro_batches_may_differ_on_resume_and_the_result_is_eq
     train(replace(still, micro_batch=2, checkpoint_blocks=True), tmp_path / "run")
     expected = tensors(tmp_path / "unbroken", 12)
     for name, tensor in tensors(tmp_path / "run", 12).items():
-        torch.testing.assert_close(tensor, expected[name], rtol=1e-8, atol=1e-10, msg=name)
+        is_wide = tensor.dtype == torch.float64  # the confidence scalars are float32
+        bounds = {"rtol": 1e-8, "atol": 1e-10} if is_wide else {"rtol": 1e-5, "atol": 1e-7}
+        torch.testing.assert_close(tensor, expected[name], **bounds)
 
 
 def test_with_dropout_micro_batches_and_ranks_may_not_differ(config, tmp_path, monkeypatch):
