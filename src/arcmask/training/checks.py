@@ -55,7 +55,7 @@ def build_feedback(config: TrainConfig) -> SoftMask:
         if config.fixed_weight is None
         else Confidence(fixed=config.fixed_weight)
     )
-    return SoftMask(config.operator, config.top_k, config.karcher_steps, confidence)
+    return SoftMask(config.operator, config.top_k, config.karcher_steps, confidence, config.band)
 
 
 def build_gate(config: TrainConfig) -> Gate:
