@@ -5,7 +5,7 @@ command line prints that sentence and exits with 2.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class ArcmaskError(ValueError):
@@ -63,6 +63,12 @@ def check_choice(kind: str, name: object, choices: Iterable[str]) -> None:
     choices = tuple(choices)
     if name not in choices:
         raise unknown_name(kind, name, choices)
+
+
+def check_band(band: Sequence[float]) -> None:
+    """Raise unless a band of times is two rising numbers between 0 and 1."""
+    if len(band) != 2 or not 0 <= band[0] < band[1] <= 1:
+        raise ArcmaskError(f"the band is {tuple(band)}, but must be two rising numbers between 0 and 1")
 
 
 def check_range(low: float, high: float, settings: object, *names: str) -> None:

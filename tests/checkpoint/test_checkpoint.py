@@ -120,6 +120,21 @@ def test_what_is_saved_is_what_is_loaded(tmp_path):
     assert again.tokenizer.decode(again.tokenizer.encode("a cat")) == "a cat"
 
 
+def test_the_band_of_the_training_is_kept_and_older_checkpoints_have_the_papers(tmp_path):
+    model = full_model()
+    model.feedback.band = (0.3, 0.9)
+    save(model, tmp_path)
+    assert load(tmp_path).feedback.band == (0.3, 0.9)
+    settings = json.loads((tmp_path / "feedback.json").read_text())
+    del settings["band"]
+    (tmp_path / "feedback.json").write_text(json.dumps(settings))
+    assert load(tmp_path).feedback.band == (0.2, 0.8)
+    for band in ([0.9, 0.3], [0.3], 0.3, "ab", None):
+        (tmp_path / "feedback.json").write_text(json.dumps(settings | {"band": band}))
+        with pytest.raises(ArcmaskError, match=r"the band is|feedback\.json does not describe feedback"):
+            load(tmp_path)
+
+
 def test_the_saved_layout_is_the_released_one(tmp_path):
     model = full_model()
     save(model, tmp_path / "out")

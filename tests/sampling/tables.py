@@ -89,15 +89,17 @@ def ancestral_law(
     rate=lambda _: 0.0,
     late: int = 0,
     wrong_rate: bool = False,
+    reuse: bool = False,
 ) -> list[float]:
     """Return the exact law of the output; `rate` is the probability that a revealed position is masked again.
 
-    `late` feeds back the prediction of that many steps earlier than it should.
+    `late` feeds back the prediction of that many steps earlier than it should. With `reuse`, the prediction stays the
+    same until a token changes.
     """
     times = torch.linspace(1, 1e-5, steps + 1, dtype=torch.float64).tolist()
     law: dict[tuple[int, ...], float] = defaultdict(float)
 
-    def walk(step: int, tokens: tuple[int, ...], memory: tuple, chance: float) -> None:
+    def walk(step: int, tokens: tuple[int, ...], memory: tuple, chance: float, last: tuple | None = None) -> None:
         if step == steps:
             final = predict(tokens)
             filled = (
@@ -109,7 +111,7 @@ def ancestral_law(
         fed: tuple = (None,) * LENGTH
         if feedback and 0.2 <= time <= 0.8 and len(memory) > late:
             fed = memory[-1 - late]
-        rows = predict(tokens, fed)
+        rows = predict(tokens, fed) if last is None else last
         choices = []
         for position, token in enumerate(tokens):
             sigma = min(rate(time), (1 - alpha(after)) / alpha(time)) if alpha(time) > 0 else 0.0
@@ -132,7 +134,7 @@ def ancestral_law(
                     row if before == MASK and token == MASK else None
                     for row, before, token in zip(rows, tokens, now, strict=True)
                 )
-                walk(step + 1, now, (*memory, known), share)
+                walk(step + 1, now, (*memory, known), share, rows if reuse and now == tokens else None)
 
     walk(0, (MASK,) * LENGTH, (), 1.0)
     return [law[state] for state in STATES]

@@ -135,6 +135,20 @@ def test_another_model_or_other_feedback_is_refused_and_another_path_to_the_same
     assert result.returncode == 2
 
 
+def test_a_band_and_reuse_are_settings_of_the_samples_and_an_older_file_has_the_defaults(checkpoint, tmp_path):
+    out = tmp_path / "samples.jsonl"
+    assert run(command(checkpoint, out, "--num", "1")).returncode == 0
+    record = json.loads(out.read_text())
+    assert (record.pop("band"), record.pop("reuse")) == ([0.2, 0.8], False)
+    out.write_text(json.dumps(record) + "\n")  # as earlier versions wrote it
+    assert run(command(checkpoint, out, "--num", "2")).returncode == 0
+    refused = run(command(checkpoint, out, "--num", "3", "--band", "0.1", "0.5"))
+    assert "holds samples with band [0.2, 0.8], but now band is [0.1, 0.5]" in refused.stderr
+    other = tmp_path / "other.jsonl"
+    assert run(command(checkpoint, other, "--band", "0.1", "0.5", "--reuse", "true")).returncode == 0
+    assert (json.loads(other.read_text())["band"], json.loads(other.read_text())["reuse"]) == ([0.1, 0.5], True)
+
+
 def test_bad_input_leaves_nothing_behind(tmp_path):
     result = run(command(tmp_path / "no-model", tmp_path / "new" / "samples.jsonl"))
     assert result.returncode == 2
@@ -174,6 +188,7 @@ def test_a_file_of_another_run_is_refused_and_left_alone(checkpoint, tmp_path):
         (["--budget", "half"], "arcmask: the budget is 'half', but must be above 0 and at most 100, such as 1/16\n"),
         (["--budget", "1/4"], "arcmask: steps is 12 and budget is 1/4; give one of them\n"),
         (["--out", "/dev/null"], "arcmask: cannot write to /dev/null: it is not a regular file\n"),
+        (["--band", "0.2"], "arcmask: the band is (0.2,), but must be two rising numbers between 0 and 1\n"),
         (["--batch_size", "0"], "arcmask: batch_size is 0, but must lie between 1 and 1,048,576\n"),
         (["--precision", "half"], "arcmask: unknown --precision 'half'; choose one of: auto, bfloat16, float32\n"),
     ],

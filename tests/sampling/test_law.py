@@ -53,6 +53,21 @@ def test_broken_samplers_would_be_found_out():
     assert p_value(frequencies, tables.ancestral_law(5, feedback=True, wrong_rate=True)) < 1e-6
 
 
+@pytest.mark.parametrize("steps", [5, 8])
+def test_samples_that_reuse_predictions_follow_their_own_law(steps):
+    law = tables.ancestral_law(steps, feedback=True, reuse=True)
+    frequencies = counts(steps=steps, feedback=soft_mask(), reuse=True)
+    assert p_value(frequencies, law) > 1e-3
+    assert p_value(frequencies, tables.ancestral_law(steps, feedback=True)) < 1e-6
+    # Without feedback there is nothing to lose: the same prediction would be computed again.
+    assert tables.ancestral_law(steps, feedback=False, reuse=True) == tables.ancestral_law(steps, feedback=False)
+
+
+def test_remasking_samples_that_reuse_predictions_follow_their_own_law():
+    frequencies = counts(steps=4, rule=RemaskCap(cap=0.3), feedback=soft_mask(), reuse=True)
+    assert p_value(frequencies, tables.ancestral_law(4, feedback=True, rate=lambda _: 0.3, reuse=True)) > 1e-3
+
+
 @pytest.mark.parametrize(("steps", "groups"), [(3, [1, 1, 1]), (2, [1, 2]), (1, [3])])
 def test_first_hitting_samples_follow_their_exact_law(steps, groups):
     frequencies = counts(steps=steps, rule="first-hitting", feedback=None)

@@ -1,7 +1,9 @@
 """Samples: reproducible, independent of batches, consistent with prompts under every rule, with correct call counts."""
 
+import inspect
 import json
 import warnings
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from arcmask.data import open_tokenizer
 from arcmask.errors import ArcmaskError
 from arcmask.feedback import OPERATORS, Confidence, SoftMask
 from arcmask.model import MDLM
-from arcmask.sampling import RULES, Filter, sample
+from arcmask.sampling import RULES, Filter, SampleConfig, sample
 from arcmask.sampling.draws import Draws
 from arcmask.sampling.rules import RemaskCap, RemaskLoop
 
@@ -162,6 +164,44 @@ def test_calls_are_what_the_denoiser_was_asked(model, feedback):
         assert (samples.calls >= in_band - 8).all()
 
 
+def test_reused_predictions_cost_fewer_calls(model):
+    settings = {"num": 8, "steps": 48, "feedback": soft_mask(), "seed": 3}
+    always, reused = (sample(model, reuse=reuse, **settings) for reuse in (False, True))
+    assert (reused.calls < always.calls).all()
+    # A sequence is passed through the denoiser at most once after each step that changed it.
+    trace = sample(model, reuse=True, trace=True, **settings).traces[0]
+    assert torch.equal(trace.tokens, reused.tokens)
+    for before, step in zip(trace.steps, trace.steps[1:], strict=False):
+        unchanged = (before.tokens == step.tokens).all(1)
+        assert not (step.called & unchanged).any()
+    plain = [sample(model, reuse=reuse, **settings | {"feedback": None}) for reuse in (False, True)]
+    assert torch.equal(plain[0].tokens, plain[1].tokens)
+    assert torch.equal(plain[0].calls, plain[1].calls)
+
+
+def test_the_band_is_that_of_the_training_unless_it_is_given(model):
+    narrow = SoftMask(confidence=Confidence(fixed=0.5), band=(0.39, 0.61))
+    settings = {"num": 3, "steps": 20, "seed": 1, "trace": True}
+
+    def times_with_feedback(**options) -> list[float]:
+        steps = sample(model, **settings, **options).traces[0].steps
+        return [round(step.time[0].item(), 2) for step in steps if step.weight.any()]
+
+    assert times_with_feedback(feedback=narrow) == [0.6, 0.55, 0.5, 0.45, 0.4]
+    assert times_with_feedback(feedback=narrow, band=(0.0, 0.31)) == [0.3, 0.25, 0.2, 0.15, 0.1, 0.05]
+    model.feedback = narrow
+    try:
+        assert times_with_feedback(feedback="linear") == [0.6, 0.55, 0.5, 0.45, 0.4]
+    finally:
+        model.feedback = None
+
+
+def test_the_function_and_the_command_have_the_same_settings():
+    function = set(inspect.signature(sample).parameters) - {"denoiser", "trace"}
+    command = {setting.name for setting in fields(SampleConfig)} - {"checkpoint", "out"}
+    assert function == command
+
+
 @pytest.mark.parametrize("trained", [None, SoftMask("none")])
 def test_trained_feedback_is_the_default_and_untrained_feedback_warns_once(model, trained):
     model.feedback = trained
@@ -279,6 +319,8 @@ def test_the_top_level_name_is_the_same_function(model):
         ({"prompt": [5, 28]}, "the prompt has the id 28, but ids run from 0 to 27"),
         ({"prompt": ["a", "b"], "num": 3}, "there are 2 prompts for 3 samples"),
         ({"rule": "remask-cap", "precision": "half"}, "unknown precision 'half'"),
+        ({"band": (0.8, 0.2)}, r"the band is \(0.8, 0.2\), but must be two rising numbers between 0 and 1"),
+        ({"steps": 8, "budget": "1/2"}, "steps is 8 and budget is 1/2; give one of them"),
     ],
 )
 def test_bad_settings_are_one_sentence(model, settings, message):

@@ -96,6 +96,11 @@ def test_micro_batches_take_the_rows_in_turn(config, tmp_path, monkeypatch):
     assert [part.tolist() for part in times] == [expected[[first, first + 4]].tolist() for first in range(4)]
 
 
+def test_a_checkpoint_keeps_the_band_of_its_training(config, tmp_path):
+    train(replace(config, band=(0.1, 0.7), steps=1, validate_every=0), tmp_path / "run")
+    assert load(tmp_path / "run").feedback.band == (0.1, 0.7)
+
+
 def test_what_is_saved_are_the_averaged_weights(config, tmp_path):
     last = train(replace(config, validate_every=0), tmp_path / "run")
     trainer = safetensors.torch.load_file(last / "trainer.safetensors")

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from arcmask.errors import ArcmaskError, check_choice
+from arcmask.errors import ArcmaskError, check_band, check_choice
 
 BandReading = Literal["batch-mean", "draw"]
 
@@ -54,8 +54,7 @@ class Gate:
     def __post_init__(self) -> None:
         if not 0 <= self.probability <= 1:
             raise ArcmaskError(f"the gate's probability is {self.probability}, but must lie between 0 and 1")
-        if not 0 <= self.band[0] < self.band[1] <= 1:
-            raise ArcmaskError(f"the band is {self.band}, but must be two rising numbers between 0 and 1")
+        check_band(self.band)
         check_choice("reading of the band", self.reading, get_args(BandReading))
         if not 0 < self.least_time < 1:
             raise ArcmaskError(f"the least time is {self.least_time}, but must lie between 0 and 1")

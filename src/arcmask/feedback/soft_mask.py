@@ -17,12 +17,14 @@ from torch.nn.functional import embedding
 
 from arcmask import sphere
 from arcmask.candidates import Candidates, top_candidates
-from arcmask.errors import ArcmaskError, check_range, unknown_name
+from arcmask.errors import ArcmaskError, check_band, check_range, unknown_name
 from arcmask.feedback.calibration import draft_entropies
 from arcmask.feedback.confidence import MEAN_WEIGHT, Confidence
 from arcmask.feedback.registry import OPERATORS, Function, Operator, default_colour, find_operator
 
+BAND = (0.2, 0.8)  # the paper's, and that of checkpoints that do not say
 _SETTINGS = ("operator", "top_k", "karcher_steps", "confidence")
+_BAND = "band"  # checkpoints of earlier versions have none
 _HASH = "operator_sha256"  # of the source of an operator from outside the package
 
 
@@ -64,7 +66,8 @@ class SoftMask(nn.Module):
     """Feedback from one prediction to the next input: an operator, the number of candidates and a confidence.
 
     `operator` is a name, FILE.py:FUNCTION, or a function of mask (D,), candidates (M, K, D), probs (M, K) and weight
-    (M,) that returns embeddings (M, D).
+    (M,) that returns embeddings (M, D). `band` is the interval of times at which a sampler uses the feedback by
+    default: the one that it was trained in.
 
     >>> import torch
     >>> from arcmask.feedback import Confidence, SoftMask
@@ -81,8 +84,11 @@ class SoftMask(nn.Module):
         top_k: int = 3,
         karcher_steps: int = 3,
         confidence: Confidence | None = None,
+        band: tuple[float, float] = BAND,
     ) -> None:
         super().__init__()
+        check_band(band)
+        self.band = band
         self.record = find_operator(operator)
         self.operator = self.record.name
         self.top_k = top_k
@@ -188,7 +194,7 @@ class SoftMask(nn.Module):
             operator_angle=angles,
         )
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self, *, with_band: bool = True) -> dict[str, Any]:
         """Return the feedback as plain data; `from_settings` restores it exactly."""
         confidence = {name: value.item() for name, value in self.confidence.named_parameters()}
         return {
@@ -196,6 +202,7 @@ class SoftMask(nn.Module):
             "top_k": self.top_k,
             "karcher_steps": self.karcher_steps,
             "confidence": confidence or {"fixed": self.confidence.fixed},
+            **({_BAND: list(self.band)} if with_band else {}),
             **({} if self.record.is_ours else {_HASH: self.record.sha256}),
         }
 
@@ -205,7 +212,7 @@ class SoftMask(nn.Module):
 
         An operator from outside the package must have been registered by the user; no file is imported here.
         """
-        if set(settings) - {_HASH} != set(_SETTINGS):
+        if set(settings) - {_HASH, _BAND} != set(_SETTINGS):
             raise ArcmaskError(f"feedback settings are {sorted(settings)}, but must be {sorted(_SETTINGS)}")
         for key in ("top_k", "karcher_steps"):
             if type(settings[key]) is not int:
@@ -219,9 +226,8 @@ class SoftMask(nn.Module):
             raise unknown_name("operator", name, OPERATORS)
         if settings.get(_HASH, record.sha256) != record.sha256:
             warnings.warn(f"the operator {name} has changed since the checkpoint was trained", stacklevel=2)
-        return cls(
-            record, settings["top_k"], settings["karcher_steps"], Confidence.from_settings(settings["confidence"])
-        )
+        confidence = Confidence.from_settings(settings["confidence"])
+        return cls(record, settings["top_k"], settings["karcher_steps"], confidence, tuple(settings.get(_BAND, BAND)))
 
     def extra_repr(self) -> str:
         return f"operator={self.operator!r}, top_k={self.top_k}, karcher_steps={self.karcher_steps}"

@@ -20,6 +20,7 @@ from torch import Tensor
 from arcmask.errors import ArcmaskError, check_range
 from arcmask.feedback import Operator, SoftMask, find_operator
 from arcmask.feedback.registry import Function
+from arcmask.feedback.soft_mask import BAND
 from arcmask.files import sha256, writable
 from arcmask.model import Denoiser, autocast
 from arcmask.model.denoiser import uses_bfloat16
@@ -52,7 +53,7 @@ def sample(
     denoiser: Denoiser,
     num: int = 1,
     length: int | None = None,
-    steps: int = 64,
+    steps: int | None = None,
     feedback: SoftMask | str | Function | Operator | None = "trained",
     prompt: Prompt | Sequence[Prompt] | None = None,
     rule: str | Rule = "ancestral",
@@ -64,15 +65,18 @@ def sample(
     top_k: int | None = None,
     drop_crossing: bool = False,
     precision: Precision = "auto",
+    budget: str | None = None,
+    band: tuple[float, float] | None = None,
+    reuse: bool = False,
     trace: bool = False,
     progress: bool = False,
 ) -> Samples:
-    """Draw `num` samples of `length` positions in `steps` denoising steps.
+    """Draw `num` samples of `length` positions in `steps` denoising steps (64 unless `budget` gives their number).
 
     `feedback` is "trained" (the denoiser's own), None, a SoftMask, or an operator: a name or a function. `prompt` is
     text or ids, one for all samples or a list with one for each. Each [MASK] (or the model's own mask token, or the
     mask's id) in it is a hole to fill; its other tokens are kept. Sample i depends only on (seed, i) and its prompt.
-    `progress` shows a bar with rate and time left.
+    `progress` shows a bar with rate and time left. All other settings are those of `SampleConfig`.
 
     >>> import arcmask
     >>> samples = arcmask.sample(arcmask.load("sotu-tiny"), num=2, length=16, steps=4, prompt="the people")
@@ -84,6 +88,9 @@ def sample(
         num=num,
         length=length,
         steps=steps,
+        budget=budget,
+        band=band,
+        reuse=reuse,
         rule=rule if isinstance(rule, str) else "ancestral",
         temperature=temperature,
         top_p=top_p,
@@ -127,12 +134,16 @@ def make_sampler(
     rule: str | Rule | None = None,
 ) -> Sampler:
     """Build the sampler of `config` for samples of that length; `rule` replaces the rule of `config`."""
+    soft_mask = find_feedback(denoiser, feedback)
+    low, high = config.band or (BAND if soft_mask is None else soft_mask.band)
     sampler = Sampler(
         denoiser=denoiser,
         rule=find_rule(config.rule if rule is None else rule),
         steps=config.steps_for(length),
-        feedback=find_feedback(denoiser, feedback),
+        feedback=soft_mask,
         filter=Filter.from_settings(config),
+        band=(low, high),
+        reuse=config.reuse,
     )
     for part in (sampler.filter, sampler.feedback):
         if part is not None:
@@ -181,7 +192,9 @@ def _record_settings(config: SampleConfig, sampler: Sampler, length: int) -> dic
         "length": length,
         "rule": config.rule,
         "feedback": "none" if feedback is None else feedback.operator,
-        "feedback_settings": None if feedback is None else feedback.settings(),
+        "feedback_settings": None if feedback is None else feedback.settings(with_band=False),
+        "band": list(sampler.band),
+        "reuse": sampler.reuse,
         "temperature": config.temperature,
         "top_p": config.top_p,
         "drop_crossing": config.drop_crossing,
@@ -215,7 +228,7 @@ def find_feedback(denoiser: Any, feedback: SoftMask | str | Function | Operator 
     if isinstance(feedback, str) and feedback == "trained":
         feedback = trained
     elif feedback is not None and not isinstance(feedback, SoftMask):
-        settings = () if trained is None else (trained.top_k, trained.karcher_steps, trained.confidence)
+        settings = () if trained is None else (trained.top_k, trained.karcher_steps, trained.confidence, trained.band)
         if feedback != "none" and (trained is None or trained.operator == "none"):
             warnings.warn(
                 "the model has no feedback of its own, so the default weights are used; `arcmask tune` fits them",

@@ -14,6 +14,8 @@ from arcmask.errors import ArcmaskError
 from arcmask.files import writing
 from arcmask.run_folder import LOCK, locked
 
+_EARLIER = {"band": [0.2, 0.8], "reuse": False}  # what samples were drawn with before these were settings
+
 
 class SampleFile:
     """A .jsonl file of samples that share their settings. Other processes may write to it too."""
@@ -60,9 +62,9 @@ class SampleFile:
                 f"{self.path}, line {self._lines_read}, is not a sample of arcmask; give another file"
             ) from error
         for key, value in self.settings.items():
-            if record.get(key) != value:
+            recorded = record.get(key, _EARLIER.get(key))
+            if recorded != value:
                 raise ArcmaskError(
-                    f"{self.path} holds samples with {key} {record.get(key)!r}, but now {key} is {value!r}; "
-                    "give another file"
+                    f"{self.path} holds samples with {key} {recorded!r}, but now {key} is {value!r}; give another file"
                 )
         return index

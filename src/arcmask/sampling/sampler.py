@@ -40,8 +40,9 @@ class _Batch:
         self.free = self.tokens == mask_id  # (B, L)
         self.calls = torch.zeros(len(tokens), dtype=torch.long)
         self.hidden: Tensor | None = None  # (B, L, H), of the last pass of each sequence
-        # (B,), whether that pass had the present tokens and no feedback
+        # (B,), whether that pass had the present tokens, and whether it had feedback
         self.is_current = torch.zeros(len(tokens), dtype=torch.bool)
+        self.had_feedback = torch.zeros(len(tokens), dtype=torch.bool)
         # Candidates of the step before, at the positions that `has_candidates` marks.
         self.has_candidates = torch.zeros_like(self.free)
         self.ids = torch.zeros(*tokens.shape, k, dtype=torch.long, device=device)
@@ -75,6 +76,9 @@ class _Batch:
 class Sampler:
     """A denoiser, a step rule, feedback and a filter. `band` is the closed interval of times that use feedback.
 
+    With `reuse`, a step after one that changed no token of a sequence takes the same prediction again, without a pass
+    and without feedback.
+
     `arcmask.sample` builds one. Use it directly to choose the band or to supply the draws.
 
     >>> import torch
@@ -94,6 +98,7 @@ class Sampler:
     feedback: SoftMask | None
     filter: Filter
     band: tuple[float, float] = (0.2, 0.8)
+    reuse: bool = False
 
     @torch.no_grad()
     def run(self, tokens: Tensor, draws: Draws, trace: Trace | None = None) -> tuple[Tensor, Tensor]:
@@ -134,7 +139,9 @@ class Sampler:
             drawn = change.reveal
             kept = kept & ~drawn if trace is None else kept
         calls = batch.calls.clone()
-        self._pass(batch, (drawn | kept).any(1), uses_feedback, traced=trace is not None)
+        # With `reuse`, later steps may take this prediction, and could not compute it: its feedback is gone by then.
+        needed = (drawn | kept).any(1) | (uses_feedback & self.reuse)
+        self._pass(batch, needed, uses_feedback, reuse=self.reuse, traced=trace is not None)
         tokens, certainty = self._predict(batch, drawn, kept, uniform[:, 1], traced=trace is not None)
         if self.rule.needs_certainty:
             change = self.rule.choose(replace(state, certainty=certainty))
@@ -152,9 +159,10 @@ class Sampler:
         low, high = self.band
         return (time >= low) & (time <= high) & (self.feedback is not None)
 
-    def _pass(self, batch: _Batch, needed: Tensor, uses_feedback: Tensor, *, traced: bool) -> None:
+    def _pass(self, batch: _Batch, needed: Tensor, uses_feedback: Tensor, *, reuse: bool, traced: bool) -> None:
         """Update the hidden states of the needed sequences (B,), with feedback where `uses_feedback` (B,) is set."""
-        run = needed & (uses_feedback | ~batch.is_current)
+        is_current = batch.is_current if reuse else batch.is_current & ~(batch.had_feedback | uses_feedback)
+        run = needed & ~is_current
         if not bool(run.any()):
             return
         mask_id, table = self.denoiser.mask_id, self.denoiser.table
@@ -176,7 +184,8 @@ class Sampler:
             batch.hidden = hidden.new_zeros(len(batch.tokens), *hidden.shape[1:])
         batch.hidden[_indices(run).to(hidden.device)] = hidden
         batch.calls[run] += 1
-        batch.is_current = torch.where(run, ~uses_feedback, batch.is_current)
+        batch.is_current = batch.is_current | run
+        batch.had_feedback = torch.where(run, uses_feedback, batch.had_feedback)
 
     def _predict(
         self, batch: _Batch, drawn: Tensor, kept: Tensor, uniform: Tensor, *, traced: bool
@@ -217,7 +226,7 @@ class Sampler:
 
     def _fill(self, batch: _Batch, masked: Tensor) -> None:
         """Fill the positions that no step revealed with the most probable tokens, by a pass without feedback."""
-        self._pass(batch, masked.any(1), torch.zeros_like(batch.is_current), traced=False)
+        self._pass(batch, masked.any(1), torch.zeros_like(batch.is_current), reuse=False, traced=False)
         best = []
         for _, logits in self._logits(batch, masked):
             logits[:, self.denoiser.mask_id] = -torch.inf

@@ -44,7 +44,7 @@ class ExploreConfig:
             if setting.name == "checkpoint" or value is None:
                 continue
             if setting.name in _SHOWN or value != setting.default:
-                words += _option(setting.name, str(value))
+                words += _option(setting.name, *map(str, value if isinstance(value, tuple) else (value,)))
         words += _option("feedback", *self.feedback)
         return shlex.join(words + (_option("out", self.out) if self.out != "explore.html" else []))
 

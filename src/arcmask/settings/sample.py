@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from fractions import Fraction
 
-from arcmask.errors import ArcmaskError, check_choice, check_range
+from arcmask.errors import ArcmaskError, check_band, check_choice, check_range
 from arcmask.settings import MAX_LENGTH, PRECISIONS, Precision
 
 
@@ -19,6 +19,8 @@ class SampleConfig:
         budget: Steps as a fraction of the length, such as 1/16, in place of steps.
         feedback: The feedback operator: a name, FILE.py:FUNCTION, or none. Default: what the checkpoint was trained
             with.
+        band: The interval of times that use feedback, such as 0.2 0.8. Default: what the checkpoint was trained with.
+        reuse: After a step that changed no token, use its prediction again, without a pass and without feedback.
         prompt: Text that every sample starts with. Each [MASK] in it, or the model's own mask token, is a hole to fill.
         rule: The step rule: ancestral, first-hitting, confidence, remask-cap or remask-loop.
         temperature: Softmax temperature of the draws.
@@ -41,6 +43,8 @@ class SampleConfig:
     steps: int | None = None
     budget: str | None = None
     feedback: str | None = None
+    band: tuple[float, ...] | None = None
+    reuse: bool = False
     prompt: str | None = None
     rule: str = "ancestral"
     temperature: float = 1.0
@@ -56,6 +60,8 @@ class SampleConfig:
         check_range(0, 10**7, self, "num")
         check_range(1, MAX_LENGTH, self, "length", "batch_size", "steps")
         check_choice("precision", self.precision, PRECISIONS)
+        if self.band is not None:
+            check_band(self.band)
         if self.steps is not None and self.budget is not None:
             raise ArcmaskError(f"steps is {self.steps} and budget is {self.budget}; give one of them")
         self.steps_for(1)

@@ -122,7 +122,7 @@ def build_feedback(config: TrainConfig) -> SoftMask:
     if "centre" not in numbers:
         check_calibration(config.scale)
     confidence = Confidence(scale=config.scale, fixed=config.fixed_weight, **numbers)
-    return SoftMask(config.operator, config.top_k, config.karcher_steps, confidence)
+    return SoftMask(config.operator, config.top_k, config.karcher_steps, confidence, config.band)
 
 
 def build_gate(config: TrainConfig) -> Gate:
