@@ -17,6 +17,7 @@ PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
     "src/arcmask/checkpoint/shipped/sotu-tiny/README.md": "cards/sotu-tiny.md",
+    "src/arcmask/checkpoint/shipped/sotu-tiny-spherical/README.md": "cards/sotu-tiny-spherical.md",
     **{f"examples/{file.name}": f"examples/{file.stem}.md" for file in sorted((ROOT / "examples").glob("[a-z]*.py"))},
 }
 SOURCES = {page: source for source, page in PAGES.items()}

