@@ -156,7 +156,7 @@ class Plan:
             checkpoint=self.base,
             data=self.data,
             out=str(out),
-            operators=self.operators,
+            operators=self.operators or ("linear", "spherical"),
             gain_tokens=min(_MOST_GAIN_ROWS, 2 * self.likelihood_rows) * self.generation.length,
             generate=self.generate and bool(self.budgets),
             samples=2 * self.generation.samples,
