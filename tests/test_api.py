@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from inspect import signature
 from pathlib import Path
 
@@ -361,3 +363,19 @@ def test_the_page_in_python_runs_from_top_to_bottom(base, corpus, tmp_path, monk
     bounds = [likelihood_bound(one, [names["held_out"]], feedback=False).nats for one in (before, names["objective"])]
     assert bounds[1] < bounds[0] - 0.3
     assert len([line for line in loop.splitlines() if line and not line.startswith("from ")]) <= 20
+
+
+def test_the_library_alone_samples_and_measures_without_the_extras():
+    code = """
+import sys
+for name in ("matplotlib", "jinja2", "datasets", "mauve", "gguf", "tensorboard"):
+    sys.modules[name] = None
+import arcmask
+denoiser = arcmask.load("sotu-tiny")
+assert arcmask.sample(denoiser, length=8, steps=2).tokens.shape == (1, 8)
+rows = denoiser.table.new_zeros(2, 8).long()
+assert arcmask.diagnostics.gain_curve(denoiser, rows, ["linear"], [0.0]).difference == {"linear": [0.0]}
+assert callable(arcmask.tune) and callable(arcmask.train) and callable(arcmask.prepare)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr

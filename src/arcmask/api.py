@@ -35,8 +35,6 @@ from arcmask.model import Denoiser, Model
 from arcmask.progress import announce
 from arcmask.ranks import rank
 from arcmask.recipes import add_operators, find_experiment
-from arcmask.report import build_report
-from arcmask.report.explorer import check_page, write_page
 from arcmask.sampling import Samples
 from arcmask.sampling.side_by_side import trace_arms
 from arcmask.settings.evaluate import EvaluateConfig
@@ -166,6 +164,8 @@ def write_explorer(config: ExploreConfig, load: Callable[[str], Denoiser], comma
 
     `load` opens the checkpoint.
     """
+    from arcmask.report.explorer import check_page, write_page  # what draws is imported late: it needs an extra
+
     if notice := check_page(config, command):
         announce(notice)
     page = write_page(config, trace_arms(config, load), command)
@@ -231,6 +231,8 @@ def reproduce(plan: str | Plan, folder: Name | None = None, **changes: Any) -> P
     >>> import arcmask
     >>> arcmask.reproduce("quickstart", seeds=[1, 2], steps=20)  # doctest: +SKIP
     """
+    from arcmask.report import build_report
+
     changes |= {"operators": tuple(map(_operator_name, changes["operators"]))} if changes.get("operators") else {}
     change = build_from_keywords(Changes, **changes)
     named = find_experiment(plan) if isinstance(plan, str) else plan

@@ -6,11 +6,13 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from arcmask.errors import ArcmaskError
 from arcmask.evaluation.statistics import summarize
-from arcmask.figures import Axes
+
+if TYPE_CHECKING:  # matplotlib is an optional dependency
+    from arcmask.figures import Axes
 
 Curve = Mapping[float, float]
 _POINTS = 60  # the largest number of blocks in a curve
@@ -39,7 +41,7 @@ def mean_curve(curves: Sequence[Curve]) -> dict[float, float]:
 
 
 def draw_curves(
-    axes: Axes, curves: Sequence[Curve], label: str, *, colour: str, dashes: Any = "-", band: bool = False
+    axes: "Axes", curves: Sequence[Curve], label: str, *, colour: str, dashes: Any = "-", band: bool = False
 ) -> dict[str, Any]:
     """Draw the mean over seeds, and a thin line per seed or a 95 % confidence band; return the drawn numbers."""
     mean = mean_curve(curves)

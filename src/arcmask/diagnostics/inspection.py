@@ -14,14 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from arcmask import figures
 from arcmask.checkpoint import load_for_use
 from arcmask.checkpoint.fitting import check_corpus
 from arcmask.data import Batches, PreparedCorpus, RowCorpus, open_prepared, read_index
 from arcmask.data.prepared import INDEX
 from arcmask.diagnostics.cost import blend_costs
 from arcmask.diagnostics.curves import angles_over_training
-from arcmask.diagnostics.drawing import draw
 from arcmask.diagnostics.gain import WEIGHTS, GainCurve, feedback_operators, gain_curve
 from arcmask.diagnostics.generation import (
     TEMPERATURES,
@@ -81,6 +79,7 @@ def inspect(config: InspectConfig, denoiser: Denoiser | None = None, corpus: Row
     names, left_out = _choose(config, corpus, metrics, settings)
     start = _start(run, settings)
     folder = config.folder if denoiser is None or config.out is not None else None
+    save = None if folder is None else _figure_saver()
     with _scratch(folder) as scratch:
         denoiser = _open(config) if denoiser is None else _ready(denoiser)
         rows = None if corpus is None else _rows(config, corpus, denoiser, config.tokens)
@@ -99,8 +98,8 @@ def inspect(config: InspectConfig, denoiser: Denoiser | None = None, corpus: Row
                 measures |= _feedback_measures(config, denoiser, corpus, progress.advance)
             for name in names:
                 record = records[name] = measures[name]()
-                if scratch is not None:
-                    figures.save(draw(record), scratch / f"{name}.png", {"reading": record.reading, **asdict(record)})
+                if scratch is not None and save is not None:
+                    save(record, scratch / f"{name}.png")
                 progress.advance(1)
         readings = {name: record.reading for name, record in records.items()}
         about = asdict(config) | {"run": run and str(run), "data": None if corpus is None else corpus.source}
@@ -108,6 +107,17 @@ def inspect(config: InspectConfig, denoiser: Denoiser | None = None, corpus: Row
         if scratch is not None:
             _write_summary(scratch, config.checkpoint, about | {"readings": readings, "left_out": left_out})
     return Inspection(folder=folder, readings=readings, left_out=left_out, records=records)
+
+
+def _figure_saver() -> Callable[[Any, Path], None]:
+    """Return a function that draws and writes a record. Only figures need matplotlib, so it is imported here."""
+    from arcmask import figures
+    from arcmask.diagnostics.drawing import draw
+
+    def save(record: Any, path: Path) -> None:
+        figures.save(draw(record), path, {"reading": record.reading, **asdict(record)})
+
+    return save
 
 
 def _scratch(folder: Path | None) -> AbstractContextManager[Path | None]:
