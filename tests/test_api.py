@@ -345,6 +345,7 @@ def test_rows_in_memory_keep_an_order_of_their_own():
     assert rows.rows(rows.spread(3)).tolist() == [[0, 1], [6, 7], [12, 13]]
 
 
+@pytest.mark.slow
 def test_the_page_in_python_runs_from_top_to_bottom(base, corpus, tmp_path, monkeypatch):
     """As written, but for the experiment, which runs with a smaller model and fewer cells."""
     monkeypatch.chdir(tmp_path)

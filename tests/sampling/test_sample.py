@@ -197,7 +197,7 @@ def test_the_band_is_that_of_the_training_unless_it_is_given(model):
 
 
 def test_the_function_and_the_command_have_the_same_settings():
-    function = set(inspect.signature(sample).parameters) - {"denoiser", "trace"}
+    function = set(inspect.signature(sample).parameters) - {"denoiser", "trace", "progress"}
     command = {setting.name for setting in fields(SampleConfig)} - {"checkpoint", "out"}
     assert function == command
 
