@@ -280,6 +280,7 @@ def test_the_likelihood_takes_a_model_and_rows(base, model, corpus):
 # reproduce
 
 
+@pytest.mark.slow
 def test_a_plan_and_a_recipe_with_changes_are_the_same_experiment(base, corpus, tmp_path):
     changes = {"arms": ["none"], "seeds": [1], "budgets": [2], "samples": 2, "steps": 2, "batch_size": 2}
     changes |= {"base": str(base), "data": corpus, "length": 16, "evaluator": "none", "features": "none"}

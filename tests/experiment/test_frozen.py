@@ -127,6 +127,7 @@ def test_the_report_repeats_the_sampling_of_the_base(unbroken, fed_base):
     assert "--feedback none" in page
 
 
+@pytest.mark.slow
 def test_interrupted_after_every_fifth_stage_it_ends_with_the_same_numbers(plan, unbroken, tmp_path, monkeypatch):
     stages, folder, attempts = [], tmp_path / "run", 0
 

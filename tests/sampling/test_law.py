@@ -63,6 +63,7 @@ def test_samples_that_reuse_predictions_follow_their_own_law(steps):
     assert tables.ancestral_law(steps, feedback=False, reuse=True) == tables.ancestral_law(steps, feedback=False)
 
 
+@pytest.mark.slow
 def test_remasking_samples_that_reuse_predictions_follow_their_own_law():
     frequencies = counts(steps=4, rule=RemaskCap(cap=0.3), feedback=soft_mask(), reuse=True)
     assert p_value(frequencies, tables.ancestral_law(4, feedback=True, rate=lambda _: 0.3, reuse=True)) > 1e-3
