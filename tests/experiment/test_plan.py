@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from arcmask.errors import ArcmaskError
+from arcmask.experiment import reproduce
 from arcmask.experiment.costs import Clock, Costs, describe, format_duration
 from arcmask.feedback import OPERATORS
 from arcmask.recipes import EXPERIMENTS, find_experiment
@@ -53,7 +54,7 @@ def test_changes_reach_every_part():
     )
     plan = replace(changes, evaluator="none").apply(find_experiment("quickstart"))
     train = plan.arms["spherical-0.3"].train
-    assert (train.steps, train.batch_size, train.micro_batch, train.init, train.data) == (5, 4, 4, "b", "d")
+    assert (train.steps, train.batch_size, train.micro_batch, train.init, train.data) == (5, 4, 16, "b", "d")
     assert (plan.base, plan.data) == ("b", "d")
     assert (plan.seeds, plan.budgets, plan.baseline, plan.prepare) == ((9,), (2,), "spherical-0.3", None)
     assert (plan.generation.samples, plan.generation.length, plan.generation.evaluator) == (3, 8, None)
@@ -82,6 +83,62 @@ def test_the_protocol_stays_the_papers_only_while_its_numbers_compare():
     assert Changes(seeds=[4], budgets=[64], arms=["none"]).apply(paper).protocol == "paper"
     assert Changes(steps=10).apply(paper).protocol is None
     assert Changes(evaluator="gpt2").apply(paper).protocol is None
+    assert Changes(batch_size=256).apply(paper).protocol is None
+
+
+KNOBS = {
+    "micro_batch": 4,
+    "sampling_batch": 64,
+    "checkpoint_blocks": True,
+    "compile_blocks": True,
+    "precision": "bfloat16",
+    "evaluator_batch": 4096,
+    "evaluator_precision": "bfloat16",
+}
+
+
+@pytest.mark.parametrize("name", sorted(KNOBS))
+def test_a_knob_of_speed_and_memory_leaves_the_protocol_and_all_else_alone(name):
+    paper = find_experiment("paper")
+    plan = Changes(**{name: KNOBS[name]}).apply(paper)
+    assert plan.protocol == "paper"
+    assert plan != paper, "it reaches the plan"
+    ours, theirs = (set(map(repr, flat(p.to_json()))) for p in (plan, paper))
+    assert {entry.split("'")[-2] for entry in ours - theirs} <= {name}
+
+
+def flat(value: object, path: tuple[str, ...] = ()) -> list[tuple[object, ...]]:
+    if isinstance(value, dict):
+        return [entry for key, inner in value.items() for entry in flat(inner, (*path, str(key)))]
+    return [(value, *path)]
+
+
+def test_all_knobs_together_reach_training_sampling_and_scoring(tmp_path):
+    plan = Changes(**KNOBS).apply(find_experiment("paper"))
+    for arm in plan.arms:
+        train, sampling = plan.train(arm, 1), plan.sample(arm, "checkpoint", 1, 64, tmp_path)
+        assert (train.batch_size, train.micro_batch, train.precision) == (512, 4, "bfloat16")
+        assert train.checkpoint_blocks
+        assert train.compile_blocks
+        assert (sampling.batch_size, sampling.precision) == (64, "bfloat16")
+    assert (plan.generation.evaluator_batch, plan.generation.evaluator_precision) == (4096, "bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"micro_batch": 48}, "a rank's 512 sequences cannot be cut evenly into micro-batches of 48"),
+        ({"batch_size": 24}, "a rank's 24 sequences cannot be cut evenly into micro-batches of 16"),
+        ({"micro_batch": 0}, "micro_batch is 0, but must lie between 1 and"),
+        ({"sampling_batch": 0}, "sampling_batch is 0, but must lie between 1 and"),
+        ({"evaluator_batch": 0}, "evaluator_batch is 0, but must lie between 1 and"),
+        ({"evaluator_precision": "half"}, "unknown evaluator_precision 'half'; choose one of: auto, bfloat16, float32"),
+    ],
+)
+def test_a_knob_that_does_not_fit_is_a_sentence_before_anything_is_opened(changes, sentence, tmp_path):
+    with pytest.raises(ArcmaskError, match=re.escape(sentence)):
+        reproduce(Changes(**changes).apply(find_experiment("paper")), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_an_unknown_experiment_lists_the_known_ones():

@@ -13,9 +13,10 @@ from arcmask.errors import ArcmaskError
 from arcmask.feedback import SoftMask
 from arcmask.model import Model, best_device
 from arcmask.objective import TwoPass
+from arcmask.ranks import world_size
 from arcmask.settings.experiment import Arm, Plan, Tuning
 from arcmask.settings.train import TrainConfig
-from arcmask.training.checks import STATE_BYTES
+from arcmask.training.checks import STATE_BYTES, check_batches
 from arcmask.training.dry_run import measure_step
 
 # Parameters of evaluators that are known by name; any other is assumed to have the size of the first.
@@ -39,7 +40,7 @@ class Costs:
     def measure(cls, plan: Plan, model: Model) -> "Costs":
         """Measure one small batch of random tokens through the base, on the device that trains."""
         length = plan.generation.length
-        sizes = [config.micro_batch for config in _trained(plan)] or [plan.generation.batch_size]
+        sizes = [config.micro_batch for config in plan.trainings] or [plan.generation.batch_size]
         parameters = sum(parameter.numel() for parameter in model.parameters())
         objective = TwoPass(model, SoftMask()).to(best_device())
         if model.max_length is not None and length > model.max_length:
@@ -96,7 +97,7 @@ class Costs:
         """Return the seconds of all stages."""
         plan = self.plan
         tuning = sum(self.tuning(arm.tune) for arm in plan.arms.values() if arm.tune is not None)
-        training = sum(self.training(config) for config in _trained(plan)) * len(plan.seeds)
+        training = sum(self.training(config) for config in plan.trainings) * len(plan.seeds)
         generation = sum(self.sampling(budget) + self.scoring() for budget in plan.budgets)
         cells = len(plan.arms) * len(plan.seeds) * (self.likelihood() + generation)
         return self.inspection() + tuning + training + cells
@@ -128,7 +129,9 @@ def format_duration(seconds: float) -> str:
 
 def describe(plan: Plan) -> str:
     """Describe a plan and what it takes. Nothing is trained or written."""
-    generation, trains = plan.generation, _trained(plan)
+    generation, trains = plan.generation, plan.trainings
+    for config in trains:
+        check_batches(config, world_size())
     runs = len(trains) * len(plan.seeds)
     tokens = sum(config.steps * config.batch_size for config in trains) * len(plan.seeds) * generation.length
     samples = len(plan.arms) * len(plan.seeds) * len(plan.budgets) * generation.samples
@@ -162,11 +165,6 @@ def _describe_arm(arm: Arm, length: int) -> str:
     if arm.train is not None:
         return f"{arm.train.steps:,} steps of {arm.train.batch_size} x {length} tokens"
     return "not trained" if arm.tune is None else f"not trained, fitted to {arm.tune.rows:,} rows"
-
-
-def _trained(plan: Plan) -> list[TrainConfig]:
-    """Return the training settings of the arms that are trained."""
-    return [arm.train for arm in plan.arms.values() if arm.train is not None]
 
 
 def _measure_or_explain(plan: Plan) -> tuple[Costs | None, str]:

@@ -48,7 +48,7 @@ from arcmask.sampling.generate import generate
 from arcmask.settings.evaluate import PerplexitySettings
 from arcmask.settings.experiment import Plan, Tuning
 from arcmask.training import train
-from arcmask.training.checks import check_before_loading
+from arcmask.training.checks import check_batches, check_before_loading
 from arcmask.tuning import tune
 
 
@@ -95,6 +95,8 @@ class Experiment:
         generation, settings, path = self.plan.generation, self.plan.to_json(), self.folder / PLAN
         for operator in self.plan.operators:
             find_operator(operator)
+        for config in self.plan.trainings:
+            check_batches(config, self.world)
         if generation.features is not None and not has_mauve():
             raise ArcmaskError(
                 f"{self.plan.recipe} computes MAUVE, which needs mauve-text: pip install 'arcmask[eval]', "
@@ -269,6 +271,7 @@ class Experiment:
             evaluator=self._evaluator(generation.evaluator),
             features=self._evaluator(generation.features),
             perplexity=PerplexitySettings(start=generation.start),
+            batch_tokens=generation.evaluator_batch,
             mauve_reference=references,
             seed=seed,
             cache=self.folder / "cache",
@@ -277,7 +280,7 @@ class Experiment:
         write_whole(cell / SCORES, json_bytes(record))
 
     def _evaluator(self, name: str | None) -> Any:
-        return None if name is None else self._open_evaluator(name)
+        return None if name is None else self._open_evaluator(name, precision=self.plan.generation.evaluator_precision)
 
 
 def _wait_until(is_true: Callable[[], bool]) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from arcmask.errors import ArcmaskError, check_choice, check_range
-from arcmask.settings import MAX_LENGTH, MAX_SEED
+from arcmask.settings import MAX_LENGTH, MAX_SEED, PRECISIONS, Precision
 from arcmask.settings.inspect import InspectConfig
 from arcmask.settings.prepare import PrepareConfig
 from arcmask.settings.sample import SampleConfig
@@ -79,10 +79,16 @@ class Generation:
     evaluator: str | None = None
     start: Literal["end-of-text", "none"] = "end-of-text"  # what precedes a text's first token
     features: str | None = None  # the model whose features MAUVE compares
+    precision: Precision = "auto"  # of sampling
+    evaluator_batch: int | None = None  # tokens per batch of the evaluator; None for what suits the device
+    evaluator_precision: Precision = "auto"
 
     def __post_init__(self) -> None:
         check_range(1, 10**7, self, "samples")
         check_range(1, MAX_LENGTH, self, "length", "batch_size")
+        check_range(1, 10**9, self, "evaluator_batch")
+        for name in ("precision", "evaluator_precision"):
+            check_choice(name, getattr(self, name), PRECISIONS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +148,11 @@ class Plan:
         """The operators of the arms with feedback, each once."""
         return tuple(dict.fromkeys(arm.operator for arm in self.arms.values() if arm.operator != "none"))
 
+    @property
+    def trainings(self) -> list[TrainConfig]:
+        """The training settings of the arms that are trained."""
+        return [arm.train for arm in self.arms.values() if arm.train is not None]
+
     def train(self, arm: str, seed: int) -> TrainConfig | None:
         """Return the settings of one training run; None if the arm's backbone is frozen."""
         settings = self.arms[arm].train
@@ -168,7 +179,7 @@ class Plan:
 
         The base as it is has no feedback, whatever is stored with it.
         """
-        names = ("length", "rule", "top_p", "drop_crossing", "batch_size")
+        names = ("length", "rule", "top_p", "drop_crossing", "batch_size", "precision")
         shared: dict[str, Any] = {name: getattr(self.generation, name) for name in names}
         is_base = self.arms[arm].train is None and self.arms[arm].tune is None
         return SampleConfig(
@@ -185,7 +196,11 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """Return the plan as plain data. The report reads it, and a resumed or extended run must fit it."""
         generation = asdict(self.generation)
-        del generation["batch_size"]  # it does not change the samples
+        for name in ("batch_size", "evaluator_batch"):  # they do not change the samples and scores
+            del generation[name]
+        for name in ("precision", "evaluator_precision"):  # plans from before these settings have neither
+            if generation[name] == "auto":
+                del generation[name]
         sampling = {name: generation.pop(name) for name in ("rule", "top_p", "drop_crossing")}
         names = ("recipe", "protocol", "baseline", "base", "data", "likelihood_rows", "read_at")
         return {
@@ -222,7 +237,14 @@ class Changes:
         budgets: Use these numbers of denoising steps. Without a number, only train and compute the bound.
         samples: Samples per cell.
         steps: Training steps per run.
-        batch_size: Sequences per step and per forward pass.
+        batch_size: Sequences per training step, over all ranks.
+        micro_batch: Sequences per rank and forward pass in training. It sets memory, not the batch.
+        sampling_batch: Samples per batch. It changes speed and memory, not the samples.
+        checkpoint_blocks: Recompute activations in the backward pass to save memory.
+        compile_blocks: Compile each block with torch.compile in training.
+        precision: Precision of training and sampling: auto, float32 or bfloat16.
+        evaluator_batch: Tokens per batch of the evaluator. It changes speed and memory, not the scores.
+        evaluator_precision: Precision of the evaluator: auto, float32 or bfloat16.
         base: The checkpoint to start from.
         data: The prepared folder to train, tune and measure on.
         length: Positions per sample.
@@ -237,11 +259,21 @@ class Changes:
     samples: int | None = None
     steps: int | None = None
     batch_size: int | None = None
+    micro_batch: int | None = None
+    sampling_batch: int | None = None
+    checkpoint_blocks: bool | None = None
+    compile_blocks: bool | None = None
+    precision: Precision | None = None
+    evaluator_batch: int | None = None
+    evaluator_precision: Precision | None = None
     base: str | None = None
     data: str | None = None
     length: int | None = None
     evaluator: str | None = None
     features: str | None = None
+
+    def __post_init__(self) -> None:
+        check_range(1, MAX_LENGTH, self, "batch_size", "micro_batch", "sampling_batch")
 
     def apply(self, plan: Plan) -> Plan:
         """Return the plan with these changes. Operators are added by `recipes.add_operators`."""
@@ -249,10 +281,16 @@ class Changes:
             check_choice("arm", name, plan.arms)
         if self.arms and len(set(self.arms)) != len(self.arms):
             raise ArcmaskError(f"the arms are {', '.join(self.arms)}, but each must occur once")
-        training = self._changes(steps="steps", init="base", data="data")
-        training |= self._changes(batch_size="batch_size", micro_batch="batch_size")
+        training = self._changes(steps="steps", init="base", data="data", batch_size="batch_size")
         generation = self._changes(samples="samples", length="length", evaluator="evaluator", features="features")
         generation = {name: None if value == "none" else value for name, value in generation.items()}
+        # With another model, evaluator or length the paper's values are not comparable. How the work is divided and
+        # rounded leaves them comparable.
+        protocol = None if training or generation else plan.protocol
+        same = {name: name for name in ("micro_batch", "checkpoint_blocks", "compile_blocks", "precision")}
+        training |= self._changes(**same)
+        same = {name: name for name in ("precision", "evaluator_batch", "evaluator_precision")}
+        generation |= self._changes(batch_size="sampling_batch", **same)
         arms = {
             name: arm if arm.train is None else replace(arm, train=replace(arm.train, **training))
             for name, arm in plan.arms.items()
@@ -260,8 +298,7 @@ class Changes:
         }
         return replace(
             plan,
-            # With another model, evaluator or length the paper's values are not comparable.
-            protocol=None if training or generation else plan.protocol,
+            protocol=protocol,
             arms=arms,
             baseline=plan.baseline if plan.baseline in arms else next(iter(arms)),
             seeds=plan.seeds if self.seeds is None else tuple(self.seeds),

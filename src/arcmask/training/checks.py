@@ -65,7 +65,13 @@ def check_settings(config: TrainConfig, run: Path) -> TrainConfig:
         check_choice("model size", config.init.removeprefix("new:"), SIZES)
     elif config.init.endswith(".ckpt") and not Path(config.init).is_file():
         raise ArcmaskError(f"there is no file {config.init}")
-    world = world_size()
+    check_batches(config, world_size())
+    writable(run, is_folder=True)
+    return config
+
+
+def check_batches(config: TrainConfig, world: int) -> None:
+    """Raise unless the batch can be shared evenly by `world` ranks, and a rank's share cut into micro-batches."""
     if config.batch_size % world:
         raise ArcmaskError(f"the batch of {config.batch_size} cannot be shared evenly by {world} ranks")
     share = config.batch_size // world
@@ -73,8 +79,6 @@ def check_settings(config: TrainConfig, run: Path) -> TrainConfig:
         raise ArcmaskError(
             f"a rank's {share} sequences cannot be cut evenly into micro-batches of {config.micro_batch}"
         )
-    writable(run, is_folder=True)
-    return config
 
 
 def _take_stored(config: TrainConfig, run: Path) -> TrainConfig:
