@@ -14,6 +14,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from arcmask.model.config import MDLMConfig
+from arcmask.model.inputs import ModelInput, embed
 
 FREQUENCIES = 256  # sinusoids of the time embedding
 MAX_PERIOD = 10000.0  # of these sinusoids, and the base of the rotary angles
@@ -21,7 +22,7 @@ MLP_RATIO = 4
 
 
 class VocabEmbedding(nn.Module):
-    """The table (V, D) as a parameter named `embedding`, as in the released files."""
+    """The table (V, D) as a parameter named `embedding`, as in the released files. It embeds any kind of input."""
 
     def __init__(self, vocab_size: int, hidden_dim: int) -> None:
         super().__init__()
@@ -32,8 +33,8 @@ class VocabEmbedding(nn.Module):
         """Draw uniform weights, as in `nn.Linear`."""
         nn.init.kaiming_uniform_(self.embedding, a=math.sqrt(5))
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        return functional.embedding(tokens, self.embedding)
+    def forward(self, source: ModelInput | Tensor) -> Tensor:
+        return embed(source, self.embedding)
 
 
 class ZeroLinear(nn.Linear):

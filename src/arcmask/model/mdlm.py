@@ -17,6 +17,7 @@ from arcmask.errors import ArcmaskError
 from arcmask.model.config import MDLMConfig, size_config
 from arcmask.model.denoiser import Model
 from arcmask.model.dit import Block, DiT, VocabEmbedding
+from arcmask.model.inputs import Embedded, ModelInput
 
 
 class MDLM(Model, PreTrainedModel):
@@ -64,11 +65,17 @@ class MDLM(Model, PreTrainedModel):
         """The layer that computes the logits; a loss may use its weights directly."""
         return self.backbone.output_layer.linear
 
-    def forward(self, input_ids: Tensor | None = None, inputs_embeds: Tensor | None = None) -> MaskedLMOutput:
-        """Return all logits (B, L, V) of ids (B, L) or embeddings (B, L, D), as transformers models do."""
-        if (input_ids is None) == (inputs_embeds is None):
+    def forward(
+        self, input_ids: ModelInput | Tensor | None = None, inputs_embeds: Tensor | None = None
+    ) -> MaskedLMOutput:
+        """Return all logits (B, L, V) of ids (B, L) or embeddings (B, L, D), as transformers models do.
+
+        In place of ids, `input_ids` may be any of the four kinds of input that `embed` takes.
+        """
+        source = input_ids if inputs_embeds is None else Embedded(inputs_embeds)
+        if source is None or (input_ids is not None and inputs_embeds is not None):
             raise ArcmaskError("give either input_ids or inputs_embeds")
-        embeddings = self.backbone.vocab_embed(input_ids) if inputs_embeds is None else inputs_embeds
+        embeddings = self.backbone.vocab_embed(source)
         return MaskedLMOutput(logits=self.logits(self.hidden(embeddings)))  # type: ignore[arg-type]
 
     def set_dropout(self, dropout: float) -> None:
