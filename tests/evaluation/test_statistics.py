@@ -11,7 +11,14 @@ from paper import INTERVALS, MAIN, ROWS, SINGLE
 from scipy import stats
 
 from arcmask.errors import ArcmaskError
-from arcmask.evaluation import bootstrap_interval, paired_difference, relative_change, statistics, summarize
+from arcmask.evaluation import (
+    bootstrap_interval,
+    paired_change,
+    paired_difference,
+    relative_change,
+    statistics,
+    summarize,
+)
 from arcmask.evaluation.statistics import bootstrap_ratio
 
 PERPLEXITY, MAUVE = 0, 2
@@ -92,6 +99,28 @@ def test_a_paired_difference_is_scipys_paired_test():
     assert found.n == 3
 
 
+@pytest.mark.parametrize("arm", ["mdlm", "linear"])
+@pytest.mark.parametrize("column", [PERPLEXITY, MAUVE])
+def test_a_paired_change_is_what_a_paired_test_does_not_reject(arm, column):
+    for steps in (64, 128, 256):
+        first, second = runs("spherical", steps, column), runs(arm, steps, column)
+        found = paired_change(first, second)
+        assert found.value == pytest.approx(summarize(first).mean / summarize(second).mean - 1, rel=1e-12)
+        assert found.n == 3
+        assert found.interval[0] < found.value < found.interval[1]
+        for end in found.interval:
+            scaled = [(1 + end) * value for value in second]
+            assert stats.ttest_rel(first, scaled).pvalue == pytest.approx(0.05, rel=1e-6)
+        excludes_zero = found.interval[0] > 0 or found.interval[1] < 0
+        assert excludes_zero == (paired_difference(first, second).p_value < 0.05)
+
+
+def test_a_change_has_no_interval_if_its_base_may_be_zero_and_a_point_if_all_seeds_agree():
+    assert paired_change([1.0, 2.0, 3.0], [0.1, 0.9, 0.2]).interval is None
+    assert paired_change([3.0], [2.0]) == statistics.PairedChange(0.5, None, 1)
+    assert paired_change([4.0, 4.4, 4.2], [2.0, 2.2, 2.1]).interval == pytest.approx((1.0, 1.0))
+
+
 def test_fewer_than_two_values_give_no_interval_rather_than_a_zero():
     one = summarize([3.5])
     assert (one.mean, one.std, one.half_width, one.n) == (3.5, None, None, 1)
@@ -113,6 +142,8 @@ def test_bad_values_are_refused():
         lambda: paired_difference([1.0, 2.0], [1.0]),
         lambda: bootstrap_interval([1.0, math.inf]),
         lambda: relative_change(1.0, 0.0),
+        lambda: paired_change([1.0, 2.0], [1.0, -1.0]),
+        lambda: paired_change([1.0, 2.0], [1.0]),
     ):
         with pytest.raises(ArcmaskError):
             call()

@@ -3,9 +3,11 @@
 from arcmask.evaluation.evaluator import Evaluator, open_evaluator
 from arcmask.evaluation.sets import evaluate, evaluate_set, likelihood, over_sets
 from arcmask.evaluation.statistics import (
+    PairedChange,
     PairedDifference,
     Summary,
     bootstrap_interval,
+    paired_change,
     paired_difference,
     relative_change,
     summarize,
@@ -16,6 +18,7 @@ from arcmask.settings.evaluate import EvaluateConfig, PerplexitySettings
 __all__ = [
     "EvaluateConfig",
     "Evaluator",
+    "PairedChange",
     "PairedDifference",
     "PerplexitySettings",
     "Reference",
@@ -27,6 +30,7 @@ __all__ = [
     "likelihood",
     "open_evaluator",
     "over_sets",
+    "paired_change",
     "paired_difference",
     "read_samples",
     "relative_change",

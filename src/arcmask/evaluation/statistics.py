@@ -88,6 +88,40 @@ def relative_change(value: float, baseline: float) -> float:
     return value / baseline - 1
 
 
+@dataclass(frozen=True)
+class PairedChange:
+    """How far the mean of first lies above that of second, as a share of second, and the 95 % interval of the share."""
+
+    value: float
+    interval: tuple[float, float] | None
+    n: int
+
+
+def paired_change(first: Values, second: Values) -> PairedChange:
+    """Compare the means of two arms that share their seeds, (n,) and (n,), as a ratio less one.
+
+    The interval is Fieller's: the shares r at which a paired t-test does not reject first = (1 + r) * second. It
+    excludes 0 exactly if that of `paired_difference` does. It is None for fewer than two seeds, or if second may be 0.
+
+    >>> from arcmask.evaluation import paired_change
+    >>> paired_change([6.0, 4.0], [2.0, 2.0]).value
+    1.5
+    """
+    difference = paired_difference(first, second)
+    x, y = _checked(first), _checked(second)
+    n, value = difference.n, relative_change(float(x.mean()), float(y.mean()))
+    if n < 2:
+        return PairedChange(value, None, n)
+    # mean(x - r * y)^2 <= margin * var(x - r * y) is a quadratic inequality in r.
+    margin = half_width(1.0, n) ** 2 / n
+    (xx, xy), (_, yy) = np.cov(x, y)
+    a, b, c = y.mean() ** 2 - margin * yy, x.mean() * y.mean() - margin * xy, x.mean() ** 2 - margin * xx
+    if a <= 0:
+        return PairedChange(value, None, n)
+    root = math.sqrt(max(0.0, b * b - a * c))
+    return PairedChange(value, (float((b - root) / a) - 1, float((b + root) / a) - 1), n)
+
+
 def bootstrap_interval(values: Values, seed: int = 0, repeats: int = 2000) -> tuple[float, float] | None:
     """Return the 95 % percentile bootstrap interval of the mean of samples (n,); None for fewer than two.
 
