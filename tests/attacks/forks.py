@@ -7,6 +7,7 @@ file for writing, fsync, rename, remove, mkdir, rmdir, truncate. Events outside 
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -53,14 +54,23 @@ class Forks:
         self._process = subprocess.Popen([sys.executable, __file__], env=environment, **pipes)
 
     def run(
-        self, words: Sequence[str], folder: Path, *, kill_at: int = 0, is_torn: bool = False, module: str = "arcmask"
+        self,
+        words: Sequence[str],
+        folder: Path,
+        *,
+        kill_at: int = 0,
+        is_torn: bool = False,
+        copies: Path | None = None,
+        module: str = "arcmask",
     ) -> Outcome:
         """Run a command in a folder; with `kill_at`, kill it when it comes to that event, counted from 1.
 
-        With `is_torn` half of what was last written and not flushed is lost. Another `module` than arcmask is a test
-        module with a function `read(words)`.
+        With `is_torn` half of what was last written and not flushed is lost. With `copies`, the folder as it is at
+        each event N is copied to COPIES/N: the files that a kill at that event leaves, torn for odd N. Another `module`
+        than arcmask is a test module with a function `read(words)`.
         """
         job = {"words": list(words), "folder": str(folder), "kill_at": kill_at, "is_torn": is_torn, "module": module}
+        job["copies"] = None if copies is None else str(copies)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(job) + "\n")
@@ -75,10 +85,15 @@ class Forks:
 def _serve() -> None:
     import importlib
 
+    import jinja2.ext  # noqa: F401
+    import matplotlib.backends.backend_agg
+    import matplotlib.backends.backend_svg  # noqa: F401
     import scipy.stats  # noqa: F401
     import torch
     from transformers import AutoModelForMaskedLM, AutoTokenizer  # noqa: F401
 
+    import arcmask.diagnostics.drawing
+    import arcmask.report  # noqa: F401
     from arcmask.cli import COMMANDS, build_parser
     from arcmask.data import packing
     from arcmask.model.denoiser import has_fast_bfloat16
@@ -149,7 +164,24 @@ def _count_events(job: dict[str, Any], save: Callable[[int], object]) -> Callabl
     """Count the file events in the working folder, and kill this process at the chosen one."""
     root, fsync = os.getcwd(), os.fsync
     number = 0
+    is_copying = False
     unflushed: tuple[str, int] | None = None  # the file that was opened last, and its size then
+
+    def tear(folder: str) -> None:
+        """Cut what was written to the last file, in this folder or a copy of it, to half."""
+        if unflushed is not None and os.path.isfile(unflushed[0]):
+            size = os.path.getsize(unflushed[0])
+            path = os.path.join(folder, os.path.relpath(unflushed[0], root))
+            os.truncate(path, min(size, (unflushed[1] + size) // 2))
+
+    def copy() -> None:
+        nonlocal is_copying
+        is_copying = True
+        target = os.path.join(job["copies"], str(number))
+        shutil.copytree(root, target, symlinks=True)
+        if number % 2:
+            tear(target)
+        is_copying = False
 
     def event(path: str, directory: int = -1) -> bool:
         nonlocal number
@@ -158,17 +190,18 @@ def _count_events(job: dict[str, Any], save: Callable[[int], object]) -> Callabl
         if not os.path.abspath(path).startswith(root + os.sep):
             return False
         number += 1
+        if job["copies"] is not None:
+            copy()
         if number == job["kill_at"]:
-            if job["is_torn"] and unflushed is not None and os.path.isfile(unflushed[0]):
-                size = os.path.getsize(unflushed[0])
-                os.truncate(unflushed[0], min(size, (unflushed[1] + size) // 2))
+            if job["is_torn"]:
+                tear(root)
             save(number)
             os.kill(os.getpid(), signal.SIGKILL)
         return True
 
     def hook(name: str, arguments: tuple[Any, ...]) -> None:
         nonlocal unflushed
-        if number and number == job["kill_at"]:
+        if is_copying or (number and number == job["kill_at"]):
             return
         if name == "open" and isinstance(arguments[0], str | bytes | os.PathLike) and arguments[2] & _WRITES:
             path = os.fsdecode(arguments[0])

@@ -18,6 +18,18 @@ TRAIN = {
     "validation_rows": 4,
     "precision": "float32",
 }
+PLAN = {
+    "seeds": [1],
+    "budgets": [2],
+    "likelihood_rows": 4,
+    "generation": {"samples": 2, "length": 16},
+    "train": TRAIN | {"steps": 2, "save_every": 1, "validate_every": 0, "validation_rows": 0},
+    "arms": {
+        "base": {},
+        "tuned": {"tune": {"operator": "linear", "fixed": True, "rows": 4}},
+        "spherical": {"train": {"operator": "spherical"}},
+    },
+}
 PIECES = ("--shard_rows", "300")  # so that `prepare` writes several shards and records
 
 
@@ -26,7 +38,7 @@ class World:
 
     texts/ and data/ (prepared), model/ (a checkpoint), run/ (trained with feedback), fed/ (its checkpoint as a folder
     of its own), fed.ckpt, samples.jsonl, scores.json, experiment/, killed.partial/ (of a
-    killed `prepare`), train.yaml.
+    killed `prepare`), train.yaml, plan.yaml.
     """
 
     def __init__(self, folder: Path, corpus: str, base: Path) -> None:
@@ -36,8 +48,11 @@ class World:
         self.ckpt, self.samples, self.scores = (
             str(folder / name) for name in ("fed.ckpt", "samples.jsonl", "scores.json")
         )
-        self.partial, self.settings = str(folder / "killed.partial"), str(folder / "train.yaml")
+        self.partial, self.settings, self.plan = (
+            str(folder / name) for name in ("killed.partial", "train.yaml", "plan.yaml")
+        )
         Path(self.settings).write_text(yaml.safe_dump(TRAIN | {"data": self.data, "init": self.model}))
+        Path(self.plan).write_text(yaml.safe_dump(PLAN | {"data": self.data, "base": self.model}))
 
     def prepare(self, out: str, *options: str) -> list[str]:
         sizes = ["--tokenizer", "text8", "--length", "16", "--holdout", "every:5"]
@@ -76,6 +91,4 @@ class World:
         return ["tune", checkpoint, "--data", data, "--rows", "4", "--held_out_rows", "4", "--fixed", "--out", out]
 
     def reproduce(self, run: str) -> list[str]:
-        sizes = ["--seeds", "1", "--budgets", "2", "--samples", "2", "--steps", "2", "--batch_size", "4"]
-        inputs = ["--base", self.model, "--data", self.data, "--length", "16", "--evaluator", "none"]
-        return ["reproduce", "quickstart", "--run", run, "--arms", "none", "spherical-0.3", *sizes, *inputs]
+        return ["reproduce", self.plan, "--run", run]
