@@ -1,5 +1,6 @@
 """Build a Diffusion Transformer and its feedback from what a checkpoint says, and refuse what does not fit."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -32,20 +33,22 @@ def fit(source: str, config: MDLMConfig, weights: dict[str, Tensor]) -> MDLM:
     """Build a model that holds these tensors; refuse it if a key or a shape does not fit."""
     with torch.device("meta"):
         model = MDLM(config)
-    expected = model.state_dict()
-    shared = expected.keys() & weights.keys()
-    report = {
+    refuse_misfits(source, misfits(model.state_dict(), weights))
+    model.load_state_dict(weights, assign=True)
+    return model.train(False)
+
+
+def misfits(expected: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Compare the keys and shapes of tensors with what is expected, as transformers' loading report does."""
+    return {
         "missing_keys": expected.keys() - weights.keys(),
         "unexpected_keys": weights.keys() - expected.keys(),
         "mismatched_keys": [
             (key, weights[key].shape, expected[key].shape)
-            for key in shared
+            for key in expected.keys() & weights.keys()
             if weights[key].shape != expected[key].shape
         ],
     }
-    refuse_misfits(source, report)
-    model.load_state_dict(weights, assign=True)
-    return model.train(False)
 
 
 def check_corpus(corpus: RowCorpus, denoiser: Denoiser) -> None:

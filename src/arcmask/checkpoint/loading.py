@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from arcmask.checkpoint.fitting import build_config, build_feedback, default_tokenizer, fit
+from arcmask.checkpoint.layouts import is_public, open_public
 from arcmask.checkpoint.lightning import load_lightning, write_lightning
 from arcmask.data import Tokenizer, open_tokenizer
 from arcmask.downloads import hub_snapshot, open_pretrained
@@ -19,21 +20,34 @@ from arcmask.files import writable
 from arcmask.model import MDLM, Model, Wrapped, best_device, wrap
 from arcmask.model.denoiser import FEEDBACK_FILE, without_bars
 from arcmask.model.mdlm import refuse_misfits
-from arcmask.model.wrap import WRAP_FILE
+from arcmask.model.wrap import WRAP_FILE, check_mask_token
 from arcmask.run_folder import CHECKPOINTS, newest_checkpoint, read_settings
 
 Weights = Literal["ema", "raw"]
 Dtype = Literal["float32", "bfloat16"]
 SHIPPED = {folder.name: folder for folder in Path(__file__).parent.glob("shipped/*") if folder.is_dir()}
+_WRAP_SETTINGS = ("mask_id", "shift", "max_length", "bidirectional")  # in wrap.json
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model")
 
 
-def load(source: str | os.PathLike[str], *, weights: Weights = "ema", mask_id: int | None = None) -> Model:
+def load(
+    source: str | os.PathLike[str],
+    *,
+    weights: Weights = "ema",
+    mask_id: int | None = None,
+    bidirectional: bool = False,
+    shift: bool | None = None,
+    mask_token: str | None = None,
+) -> Model:
     """Load a denoiser, with its feedback and its tokenizer if it has them.
 
     `source` is a folder, a training run (its last checkpoint), a Lightning `.ckpt`, a hub id, or `sotu-tiny`, the model
     that comes with the package (stored in bfloat16, opened in float32). `weights` chooses between the averaged ("ema")
     and the raw weights of a Lightning file. `mask_id` is for checkpoints that do not say which id is the mask.
+
+    `bidirectional` opens a causal language model with full attention. Its outputs then predict the next position,
+    unless `shift` is False, and `mask_token` is its mask, a token that it has or a new one; see `arcmask.wrap`. A saved
+    denoiser knows all three.
 
     >>> import arcmask
     >>> denoiser = arcmask.load("sotu-tiny")
@@ -41,6 +55,7 @@ def load(source: str | os.PathLike[str], *, weights: Weights = "ema", mask_id: i
     (torch.Size([28, 192]), 27, 128)
     """
     check_choice("kind of weights", weights, ("ema", "raw"))
+    check_mask_token(bidirectional, mask_id, mask_token)
     path = Path(source)
     if path.suffix == ".ckpt":
         return load_lightning(path, ema=weights == "ema", mask_id=mask_id)
@@ -57,8 +72,15 @@ def load(source: str | os.PathLike[str], *, weights: Weights = "ema", mask_id: i
             raise ArcmaskError(f"the run {path} has no complete checkpoint")
         path = newest
     config = _read_settings(path / "config.json")
-    open_folder = _load_mdlm if config.get("model_type") == "mdlm" else _load_masked_lm
-    denoiser = open_folder(path, config, mask_id)
+    denoiser: Model
+    if config.get("model_type") == "mdlm":
+        denoiser = _load_mdlm(path, config, mask_id)
+    elif is_public(config):
+        tokenizer = _open_tokenizer(path, mask_id)
+        denoiser = open_public(path, config, _read_weights(path), tokenizer, mask_id, shift)
+    else:
+        wanted = {"mask_id": mask_id, "bidirectional": bidirectional or None, "shift": shift, "mask_token": mask_token}
+        denoiser = _load_language_model(path, config, {k: v for k, v in wanted.items() if v is not None})
     if (path / FEEDBACK_FILE).is_file():
         denoiser.feedback = build_feedback(str(path / FEEDBACK_FILE), _read_settings(path / FEEDBACK_FILE))
     return denoiser.float() if is_shipped else denoiser
@@ -78,18 +100,16 @@ def save(denoiser: Model, folder: str | os.PathLike[str]) -> None:
     denoiser.save(folder)
 
 
-def convert(
-    source: str, target: str, *, weights: Weights = "ema", mask_id: int | None = None, dtype: Dtype | None = None
-) -> Path:
-    """Convert any form that `load` reads to a folder in the released layout, or to a file if `target` ends in .ckpt.
+def convert(source: str, target: str, *, dtype: Dtype | None = None, **options: Any) -> Path:
+    """Convert any form that `load` reads to a folder in its public layout, or to a file if `target` ends in .ckpt.
 
-    `dtype` is the dtype of the written weights; by default it does not change.
+    `dtype` is the dtype of the written weights; by default it does not change. `options` are those of `load`.
     """
     out = Path(target)
     if out.exists() and (out.is_file() or any(out.iterdir())):
         raise ArcmaskError(f"{out} exists already; give a new name")
     writable(out, is_folder=out.suffix != ".ckpt")
-    denoiser = load(source, weights=weights, mask_id=mask_id)
+    denoiser = load(source, **options)
     if dtype is not None:
         denoiser = denoiser.bfloat16() if dtype == "bfloat16" else denoiser.float()
     if out.suffix != ".ckpt":
@@ -107,9 +127,9 @@ def _read_settings(path: Path) -> dict[str, Any]:
     return read_settings(path)
 
 
-def _open_tokenizer(folder: Path) -> Tokenizer | None:
+def _open_tokenizer(folder: Path, mask: str | int | None = None) -> Tokenizer | None:
     has_files = any((folder / name).is_file() for name in _TOKENIZER_FILES)
-    return open_tokenizer(folder) if has_files else None
+    return open_tokenizer(folder, mask) if has_files else None
 
 
 def _load_mdlm(folder: Path, config: dict[str, Any], mask_id: int | None) -> Model:
@@ -147,17 +167,25 @@ def _read_weights(folder: Path) -> dict[str, Tensor]:
     return weights
 
 
-def _load_masked_lm(folder: Path, config: dict[str, Any], mask_id: int | None) -> Wrapped:
-    """Wrap a masked LM of transformers. Its tokenizer or wrap.json says which id is the mask."""
-    from transformers import AutoModelForMaskedLM
+def _load_language_model(folder: Path, config: dict[str, Any], wanted: dict[str, Any]) -> Wrapped:
+    """Wrap a masked or, with `bidirectional`, a causal LM of transformers. `wanted` has arguments of `wrap`.
 
-    kind = f"{folder} has a model of type {config.get('model_type')!r}, which is neither 'mdlm' nor a masked LM"
+    The others come from wrap.json, if there is one.
+    """
+    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
+
+    settings = read_settings(folder / WRAP_FILE) if (folder / WRAP_FILE).is_file() else {}
+    options = {name: settings[name] for name in _WRAP_SETTINGS if name in settings} | wanted
+    is_causal = options.get("bidirectional", False)
+    kind = "causal" if is_causal else "masked"
+    advice = "" if is_causal else "open a causal LM with bidirectional=True, or "
     with without_bars():
         model, report = open_pretrained(
-            AutoModelForMaskedLM,
+            AutoModelForCausalLM if is_causal else AutoModelForMaskedLM,
             folder,
-            f"{kind} that transformers opens by itself",
-            "open it with its own code and pass it to arcmask.wrap(model, mask_id)",
+            f"{folder} has a model of type {config.get('model_type')!r}, which is neither 'mdlm' nor a {kind} LM that "
+            "transformers opens by itself",
+            f"{advice}open it with its own code and pass it to arcmask.wrap(model, mask_id)",
             output_loading_info=True,
             ignore_mismatched_sizes=True,
         )
@@ -165,15 +193,15 @@ def _load_masked_lm(folder: Path, config: dict[str, Any], mask_id: int | None) -
     refuse_misfits(str(folder), report | {"unexpected_keys": ()})
     if unexpected:
         warnings.warn(
-            f"{folder} has weights that a masked LM does not use: {', '.join(unexpected[:3])}"
+            f"{folder} has weights that a {kind} LM does not use: {', '.join(unexpected[:3])}"
             + (f" and {len(unexpected) - 3} more" if len(unexpected) > 3 else ""),
             stacklevel=2,
         )
-    settings = read_settings(folder / WRAP_FILE) if (folder / WRAP_FILE).is_file() else {}
-    tokenizer = _open_tokenizer(folder)
-    if mask_id is None:
-        mask_id = settings.get("mask_id", None if tokenizer is None else tokenizer.mask_id)
-    if mask_id is None:
-        raise ArcmaskError(f"{folder} has no tokenizer, so its mask is not known; give mask_id")
-    options = {"shift": settings.get("shift", False), "max_length": settings.get("max_length")}
-    return wrap(model, mask_id, tokenizer=tokenizer, **options)
+    mask = options.get("mask_token") or (options.get("mask_id") if is_causal else None)
+    tokenizer = _open_tokenizer(folder, mask)
+    if tokenizer is not None:
+        options.pop("mask_token", None)  # it is the tokenizer's now
+    elif options.get("mask_id") is None and mask is None:
+        choice = "mask_token" if is_causal else "mask_id"
+        raise ArcmaskError(f"{folder} has no tokenizer, so its mask is not known; give {choice}")
+    return wrap(model, tokenizer=tokenizer, **options)

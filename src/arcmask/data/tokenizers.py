@@ -21,8 +21,10 @@ from transformers.convert_slow_tokenizer import bytes_to_unicode
 from arcmask.downloads import cached_folder, download_files, open_pretrained
 from arcmask.errors import ArcmaskError, did_you_mean
 from arcmask.files import check_hash, hash_file, sha256, written_whole
+from arcmask.run_folder import read_settings
 
 END, MASK = "<|endoftext|>", "[MASK]"
+_MASK_IDS = {"llada": 126336, "Dream": 151666}  # by the model_type in config.json, which may not say
 _CHOICES = "gpt2, text8, bpe:SIZE, the folder of a saved tokenizer, or hub:NAME"
 _SMALLEST_BPE = 258  # the 256 bytes, the end of text and the mask
 _LARGEST_BPE = 1_000_000
@@ -63,6 +65,7 @@ class Tokenizer:
     mask_id: int
     end_id: int | None
     size: int
+    adds_mask: bool = False  # the tokenizer had no mask; a model may have no embedding for the one that was added
 
     @property
     def enclosing(self) -> tuple[int, int] | None:
@@ -127,10 +130,11 @@ class Tokenizer:
             self.inner.save_pretrained(str(scratch))
 
 
-def open_tokenizer(spec: str | Path) -> Tokenizer:
+def open_tokenizer(spec: str | Path, mask: str | int | None = None) -> Tokenizer:
     """Open a tokenizer: `gpt2`, `text8`, `hub:NAME`, or a folder that arcmask or transformers saved.
 
-    A Path is always a folder, also if it is called gpt2 or hub:NAME.
+    A Path is always a folder, also if it is called gpt2 or hub:NAME. `mask` is the token or the id of the mask, for a
+    folder or a hub name; by default the tokenizer's own, or else a new token [MASK].
     """
     spec = str(spec.absolute()) if isinstance(spec, Path) else spec
     if spec == "gpt2":
@@ -144,24 +148,42 @@ def open_tokenizer(spec: str | Path) -> Tokenizer:
         bpe_size(spec)
         raise ArcmaskError(f"{spec} is trained on a corpus: open the tokenizer folder that `arcmask prepare` saved")
     if spec.startswith("hub:"):
-        return _from_transformers(spec.removeprefix("hub:"), spec)
+        return _from_transformers(spec.removeprefix("hub:"), spec, mask)
     if Path(spec).is_dir():
-        return _from_transformers(spec, f"folder:{Path(spec).resolve().name}")
+        return _from_transformers(spec, f"folder:{Path(spec).resolve().name}", mask)
     raise ArcmaskError(f"unknown tokenizer {spec!r};{did_you_mean(spec, ['gpt2', 'text8'])} choose one of: {_CHOICES}")
 
 
-def adopt_tokenizer(tokenizer: Any, mask_id: int | None = None) -> Tokenizer:
-    """Return a copy of an open tokenizer, of transformers or of arcmask. `mask_id` replaces its own mask."""
+def adopt_tokenizer(tokenizer: Any, mask_id: int | None = None, mask_token: str | None = None) -> Tokenizer:
+    """Return a copy of an open tokenizer, of transformers or of arcmask.
+
+    `mask_id` or `mask_token`, a token that it has or a new one, replaces its own mask.
+    """
+    if mask_token is not None and isinstance(tokenizer, Tokenizer):
+        tokenizer = tokenizer.inner
     if not isinstance(tokenizer, Tokenizer):
         if not isinstance(tokenizer, PreTrainedTokenizerBase):
             raise ArcmaskError(f"a {type(tokenizer).__name__} is not a tokenizer of transformers")
         name = str(tokenizer.name_or_path or type(tokenizer).__name__)
-        tokenizer = _wrap(deepcopy(tokenizer), tokenizer.init_kwargs.get("arcmask", name))
-    if mask_id is not None:
-        tokenizer = replace(tokenizer, mask_id=mask_id)
+        inner = deepcopy(tokenizer)
+        is_new = mask_token is not None and _set_mask(inner, mask_token)
+        tokenizer = _wrap(inner, inner.init_kwargs.get("arcmask", name), is_new)
+    if mask_id is not None and mask_id != tokenizer.mask_id:
+        tokenizer = replace(tokenizer, mask_id=mask_id, adds_mask=False)
     if tokenizer.mask_id is None:
         raise ArcmaskError(f"the tokenizer {tokenizer.name} has no mask token; give mask_id too")
     return tokenizer
+
+
+def known_mask(settings: dict[str, Any]) -> int | None:
+    """Return the mask's id of a model, LLaDA or Dream, from its config.json; None for a model of another type."""
+    kind = settings.get("model_type")
+    if not isinstance(kind, str) or kind not in _MASK_IDS:
+        return None
+    mask_id = settings.get("mask_token_id")
+    if mask_id is not None and type(mask_id) is not int:
+        raise ArcmaskError(f"mask_token_id is {mask_id!r}, but must be a whole number")
+    return _MASK_IDS[kind] if mask_id is None else mask_id
 
 
 def has_own_kind(spec: str) -> bool:
@@ -248,23 +270,49 @@ def _from_rust(inner: rust.Tokenizer, name: str, **special: str) -> Tokenizer:
     return _wrap(PreTrainedTokenizerFast(tokenizer_object=inner, **settings), name)
 
 
-def _from_transformers(source: str, name: str) -> Tokenizer:
+def _from_transformers(source: str, name: str, mask: str | int | None) -> Tokenizer:
     # Imported here: unlike the rest it imports torch, which takes two seconds that the other kinds do not need.
-    from transformers import AutoTokenizer
+    from transformers import AutoTokenizer, Qwen2Tokenizer
 
     problem, advice = f"{source!r} does not open as a tokenizer", f"choose one of: {_CHOICES}"
-    inner = open_pretrained(AutoTokenizer, source, problem, advice)
+    config = Path(source) / "config.json"
+    settings = read_settings(config) if config.is_file() else {}
+    kind: Any = AutoTokenizer
+    if (known := known_mask(settings)) is not None:
+        # LLaDA's is a plain file. Dream's class is code in its repository, but its files are those of Qwen2.
+        kind = PreTrainedTokenizerFast if (Path(source) / "tokenizer.json").is_file() else Qwen2Tokenizer
+        mask = known if mask is None else mask
+    inner = open_pretrained(kind, source, problem, advice)
+    inner.init_kwargs.pop("auto_map", None)  # it is saved with the tokenizer, and would ask for that code
     try:
         json.dumps(inner.init_kwargs, default=str, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         raise ArcmaskError(f"{problem} (its settings are not valid Unicode); {advice}") from error
-    if inner.mask_token_id is None:
-        inner.add_special_tokens({"mask_token": MASK})
+    is_new = _set_mask(inner, mask)
     # tokenizer_config.json keeps arcmask's own name, by which text8 is recognised.
-    return _wrap(inner, inner.init_kwargs.get("arcmask", name))
+    return _wrap(inner, inner.init_kwargs.get("arcmask", name), is_new)
 
 
-def _wrap(inner: PreTrainedTokenizerBase, name: str) -> Tokenizer:
+def _set_mask(inner: PreTrainedTokenizerBase, mask: str | int | None) -> bool:
+    """Make a token, by itself or its id, the mask of a tokenizer, and return whether the token is new.
+
+    By default the mask is the tokenizer's own, or else a new token [MASK].
+    """
+    vocabulary = inner.get_vocab()
+    if mask is None:
+        mask = MASK if inner.mask_token_id is None else str(inner.mask_token)
+    if isinstance(mask, int):
+        names = {number: token for token, number in vocabulary.items()}
+        size = 1 + max(names)
+        if mask not in names and mask != size:
+            raise ArcmaskError(f"the mask id is {mask}, but the tokenizer has {size} entries")
+        mask = names.get(mask, MASK)
+    if mask != inner.mask_token or inner.mask_token_id is None:
+        inner.add_special_tokens({"mask_token": mask})
+    return mask not in vocabulary
+
+
+def _wrap(inner: PreTrainedTokenizerBase, name: str, adds_mask: bool = False) -> Tokenizer:
     # The setting that is saved, and the one in force.
     inner.init_kwargs |= {"arcmask": name, "split_special_tokens": True}
     inner.split_special_tokens = True
@@ -274,7 +322,7 @@ def _wrap(inner: PreTrainedTokenizerBase, name: str) -> Tokenizer:
         inner.backend_tokenizer.no_padding()
     end_id = inner.eos_token_id if inner.eos_token_id is not None else inner.sep_token_id
     size = 1 + max(inner.get_vocab().values())  # ids may have gaps
-    return Tokenizer(name=name, inner=inner, mask_id=inner.mask_token_id, end_id=end_id, size=size)
+    return Tokenizer(name=name, inner=inner, mask_id=inner.mask_token_id, end_id=end_id, size=size, adds_mask=adds_mask)
 
 
 def token_bytes(tokenizer: Tokenizer, ids: Iterable[int]) -> dict[int, bytes]:

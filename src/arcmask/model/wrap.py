@@ -1,51 +1,90 @@
-"""Use any transformers model that takes `inputs_embeds` as a denoiser.
+"""Use any transformers model that takes `inputs_embeds` and an attention mask as a denoiser.
 
 The hidden states are the input of the model's output embeddings. The model's own code runs unchanged, except for the
 last matrix product, which `logits` computes.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from arcmask.data.tokenizers import adopt_tokenizer
+from arcmask.data.tokenizers import Tokenizer, adopt_tokenizer
 from arcmask.errors import ArcmaskError
+from arcmask.model.causal import add_mask_row, attend_both_ways
 from arcmask.model.denoiser import Model
 
 WRAP_FILE = "wrap.json"  # the arguments of `wrap`, beside the model's own files
+_REFUSALS = (TypeError, ValueError, RuntimeError, AttributeError, IndexError)  # of a model that does not take the input
+
+
+class Layout(Protocol):
+    """A form in which a model's files are written."""
+
+    def write(self, wrapped: "Wrapped", folder: Path, **options: Any) -> None:
+        """Write the weights and the configuration of a model into a folder."""
 
 
 class Wrapped(Model):
-    """A transformers model as a denoiser; see `wrap`."""
+    """A transformers model as a denoiser; see `wrap`.
 
-    def __init__(self, model: Any, mask_id: int, shift: bool, max_length: int | None) -> None:
+    `text_rows` is the number of rows of the table that stand for text. The rows behind them get no probability, and of
+    a model that was causal, neither does the mask.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        mask_id: int,
+        *,
+        shift: bool = False,
+        max_length: int | None = None,
+        bidirectional: bool = False,
+        text_rows: int | None = None,
+        layout: Layout | None = None,
+    ) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.training = model, model.training
         self.mask_id = mask_id
         self.max_length = max_length
         self.shift = shift
+        self.bidirectional = bidirectional
+        self.text_rows = self.table.shape[0] if text_rows is None else min(text_rows, self.table.shape[0])
+        self.layout = layout
 
     @property
     def table(self) -> Tensor:
         """The input embeddings (V, D)."""
         return self.model.get_input_embeddings().weight
 
-    def hidden(self, embeddings: Tensor) -> Tensor:
-        """Return the input (B, L, H) of the output embeddings for embeddings (B, L, D)."""
+    def hidden(self, embeddings: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        """Return the input (B, L, H) of the output embeddings for embeddings (B, L, D).
+
+        `attention_mask` (B, L) is True where a position is not padding.
+        """
         self.check_length(embeddings.shape[1])
-        with _without_product(self.model.get_output_embeddings()):
-            hidden = self.model(inputs_embeds=embeddings.to(self.table.dtype)).logits
+        options = {} if attention_mask is None else {"attention_mask": attention_mask.long()}
+        with _replaced(self.model.get_output_embeddings(), lambda hidden: hidden):
+            hidden = self.model(inputs_embeds=embeddings.to(self.table.dtype), **options).logits
         if self.shift:  # an output predicts the next position; the first position has only its own output
             hidden = torch.cat([hidden[:, :1], hidden[:, :-1]], dim=1)
         return hidden
 
     def logits(self, hidden_rows: Tensor) -> Tensor:
-        """Return the raw logits (M, V) of hidden rows (M, H), without columns that pad the output past the table."""
+        """Return the raw logits (M, V) of hidden rows (M, H). A token that the tokenizer does not know has -inf."""
+        logits = self.product(hidden_rows)
+        if self.text_rows < logits.shape[-1]:
+            logits[..., self.text_rows :] = -torch.inf
+        if self.bidirectional:
+            logits[..., self.mask_id] = -torch.inf
+        return logits
+
+    def product(self, hidden_rows: Tensor) -> Tensor:
+        """Return the output (M, V) of the output embeddings, without columns that pad it past the table."""
         return self.model.get_output_embeddings()(hidden_rows)[..., : self.table.shape[0]]
 
     @property
@@ -56,9 +95,14 @@ class Wrapped(Model):
         return head if is_plain else None
 
     def save_weights(self, folder: Path, **options: Any) -> None:
-        """Write the model with its own `save_pretrained`, and the arguments of `wrap`."""
+        """Write the model with its own `save_pretrained`, and the arguments of `wrap`; or in its own layout."""
+        if self.layout is not None:
+            self.layout.write(self, folder, **options)
+            return
         self.model.save_pretrained(folder, **options)
         settings = {"mask_id": self.mask_id, "shift": self.shift, "max_length": self.max_length}
+        if self.bidirectional:
+            settings["bidirectional"] = True
         (folder / WRAP_FILE).write_text(json.dumps(settings) + "\n")
 
 
@@ -67,44 +111,94 @@ def wrap(
     mask_id: int | None = None,
     *,
     tokenizer: Any = None,
-    shift: bool = False,
+    shift: bool | None = None,
     max_length: int | None = None,
+    bidirectional: bool = False,
+    mask_token: str | None = None,
 ) -> Wrapped:
     """Return a denoiser for a transformers model with input embeddings, output embeddings and `inputs_embeds`.
 
     `tokenizer`, of transformers or of arcmask, turns prompts into ids and samples into text. It also says which id is
     the mask, unless `mask_id` does. If it has [CLS] and [SEP], they enclose every sample, and special tokens are never
-    sampled. `shift` is for models whose output at a position predicts the next position (Dream). `max_length` defaults
-    to the model's own. Four positions are run to check that hidden states and logits reproduce the model's own output.
+    sampled. Rows of the table that it does not know get no probability. `max_length` defaults to the model's own.
+
+    `bidirectional` is for causal models: every position then sees every other. `shift` is for models whose output at a
+    position predicts the next position; it is the default for causal models. `mask_token` is the mask of a causal model
+    as text. If it is new, it gets a row of the table, the mean of the rows scaled to their median norm. Both change the
+    model that is given. A few positions are run to check that hidden states and logits reproduce the model's own
+    output, and that padding is left out.
 
     >>> import arcmask
-    >>> from transformers import BertConfig, BertForMaskedLM
+    >>> from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel
     >>> config = BertConfig(vocab_size=50, hidden_size=32, num_hidden_layers=1, num_attention_heads=2)
     >>> arcmask.wrap(BertForMaskedLM(config), mask_id=4).table.shape
     torch.Size([50, 32])
+    >>> causal = GPT2LMHeadModel(GPT2Config(vocab_size=50, n_embd=32, n_layer=1, n_head=2))
+    >>> denoiser = arcmask.wrap(causal, bidirectional=True, mask_token="<mask>")
+    >>> denoiser.table.shape, denoiser.mask_id, denoiser.shift
+    (torch.Size([51, 32]), 50, True)
     """
+    _check_kind(model, bidirectional, mask_id, mask_token)
+    rows = model.get_input_embeddings().weight.shape[0]
+    if tokenizer is not None:
+        tokenizer = adopt_tokenizer(tokenizer, mask_id, mask_token)
+        mask_id = tokenizer.mask_id
+    is_new = mask_token is not None if tokenizer is None else tokenizer.adds_mask
+    if bidirectional and is_new:
+        mask_id = rows if mask_id is None else mask_id
+        _check_size(tokenizer, rows, added=1)
+        add_mask_row(model, mask_id, min(rows, mask_id))
+    _check_size(tokenizer, model.get_input_embeddings().weight.shape[0])
+    if bidirectional:
+        attend_both_ways(model)
+    wrapped = Wrapped(
+        model,
+        _check_mask(model, mask_id),
+        shift=bidirectional if shift is None else shift,
+        max_length=_positions(model) if max_length is None else max_length,
+        bidirectional=bidirectional,
+        text_rows=None if tokenizer is None else tokenizer.size,
+    )
+    wrapped.tokenizer = tokenizer
+    check_wrapped(wrapped, both_ways=bidirectional)
+    return wrapped
+
+
+def _check_kind(model: Any, bidirectional: bool, mask_id: int | None, mask_token: str | None) -> None:
+    """Raise for what is no transformers model with two tables, and for settings that do not go together."""
     kind = type(model).__name__
     if isinstance(model, Model):
         raise ArcmaskError(f"a {kind} is a denoiser already; it need not be wrapped")
     for name in ("get_input_embeddings", "get_output_embeddings"):
         if getattr(getattr(model, name, lambda: None)(), "weight", None) is None:
             raise ArcmaskError(f"a {kind} cannot be wrapped: its {name}() gives no table")
+    check_mask_token(bidirectional, mask_id, mask_token)
+
+
+def check_mask_token(bidirectional: bool, mask_id: int | None, mask_token: str | None) -> None:
+    """Raise if a mask token is given for a model that is not to be changed, or together with an id."""
+    if mask_token is None:
+        return
+    if not bidirectional:
+        raise ArcmaskError(f"the mask token {mask_token!r} is for a causal model; give bidirectional=True too")
+    if mask_id is not None:
+        raise ArcmaskError(f"the mask is given twice, as {mask_token!r} and as {mask_id}; give one of them")
+    if not mask_token or mask_token.isspace():
+        raise ArcmaskError(f"the mask token is {mask_token!r}, but must have visible characters")
+
+
+def _check_size(tokenizer: Tokenizer | None, rows: int, added: int = 0) -> None:
+    if tokenizer is not None and tokenizer.size > rows + added:
+        raise ArcmaskError(f"the tokenizer {tokenizer.name} has {tokenizer.size} entries, but the model has {rows}")
+
+
+def _check_mask(model: Any, mask_id: int | None) -> int:
     rows = model.get_input_embeddings().weight.shape[0]
-    if tokenizer is not None:
-        tokenizer = adopt_tokenizer(tokenizer, mask_id)
-        mask_id = tokenizer.mask_id
-        if tokenizer.size > rows:
-            raise ArcmaskError(f"the tokenizer {tokenizer.name} has {tokenizer.size} entries, but the model has {rows}")
     if mask_id is None:
         raise ArcmaskError("the mask id is None; give mask_id, or a tokenizer with a mask token")
     if not isinstance(mask_id, int) or not 0 <= mask_id < rows:
         raise ArcmaskError(f"the mask id is {mask_id}, but the model's table has rows 0 to {rows - 1}")
-    if max_length is None:
-        max_length = _positions(model)
-    wrapped = Wrapped(model, mask_id, shift, max_length)
-    wrapped.tokenizer = tokenizer
-    _check_product(wrapped)
-    return wrapped
+    return mask_id
 
 
 def _positions(model: Any) -> int | None:
@@ -116,10 +210,10 @@ def _positions(model: Any) -> int | None:
 
 
 @contextmanager
-def _without_product(output: nn.Module) -> Iterator[None]:
-    """Make the output embeddings return their input."""
+def _replaced(output: nn.Module, forward: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """Make the output embeddings compute something else."""
     own = vars(output).get("forward")  # accelerate may have set one
-    output.forward = lambda hidden: hidden
+    output.forward = forward
     try:
         yield
     finally:
@@ -130,23 +224,75 @@ def _without_product(output: nn.Module) -> Iterator[None]:
 
 
 @torch.no_grad()
-def _check_product(wrapped: Wrapped) -> None:
-    """Raise if the model does not run on embeddings alone, or changes the result of its output embeddings."""
+def check_wrapped(wrapped: Wrapped, *, both_ways: bool) -> None:
+    """Raise if a model cannot be a denoiser: if it does not run on embeddings, or if its output is not what it seems.
+
+    With `both_ways`, every position must see every other. Two rows of four positions are run, which differ in the last
+    one, and then the first one with two kinds of padding.
+    """
     model, name = wrapped.model, type(wrapped.model).__name__
     if model.get_output_embeddings().weight.shape[0] < wrapped.table.shape[0]:
         raise ArcmaskError(f"a {name} cannot be wrapped: it has logits for fewer tokens than its table has rows")
-    was_training = model.training
+    device, other = wrapped.table.device, (wrapped.mask_id + 1) % wrapped.table.shape[0]
+    ids = torch.full((2, 4), wrapped.mask_id, device=device)
+    ids[1, 3] = other
+    padded = torch.full((2, 6), wrapped.mask_id, device=device)
+    padded[1, 4:] = other
+    is_text = torch.arange(6, device=device).expand(2, 6) < 4
+    was_training, was_shifted = model.training, wrapped.shift
     model.eval()
+    wrapped.shift = False
     try:
-        embeddings = wrapped.table[torch.full((1, 4), wrapped.mask_id, device=wrapped.table.device)]
-        direct = model(inputs_embeds=embeddings).logits[..., : wrapped.table.shape[0]]
-        with _without_product(model.get_output_embeddings()):
-            hidden = model(inputs_embeds=embeddings).logits
-        logits = wrapped.logits(hidden)
-    except (TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ArcmaskError(f"a {name} cannot be wrapped: it does not run on inputs_embeds alone ({reason})") from error
+        direct, inputs, outputs = _run(wrapped, wrapped.table[ids])
+        logits = wrapped.product(inputs)
+    except _REFUSALS as error:
+        raise _refusal(name, "it does not run on inputs_embeds alone", error) from error
+    else:
+        try:
+            beside = wrapped.hidden(wrapped.table[padded], is_text)
+        except _REFUSALS as error:
+            raise _refusal(name, "it does not take an attention mask", error) from error
     finally:
         model.train(was_training)
-    if not torch.allclose(direct, logits, rtol=1e-3, atol=1e-3):
+        wrapped.shift = was_shifted
+    if torch.equal(inputs[0, 3], inputs[1, 3]):
+        raise ArcmaskError(f"a {name} cannot be wrapped: it ignores inputs_embeds")
+    if not torch.allclose(direct, logits, rtol=1e-3, atol=1e-3) or not torch.allclose(outputs, _LOUD * inputs):
         raise ArcmaskError(f"a {name} cannot be wrapped: it changes its logits after the output embeddings")
+    if both_ways and torch.equal(inputs[0, 0], inputs[1, 0]):
+        raise ArcmaskError(f"a {name} cannot be bidirectional: its first position still does not see the last one")
+    if not _is_close(beside[0, :4], beside[1, :4], 1e-6) or not _is_close(beside[0, :4], inputs[0], _loose(inputs)):
+        raise ArcmaskError(f"a {name} cannot be wrapped: it ignores the attention mask, so padding would change it")
+
+
+_LOUD = 1000.0  # logits of this size show a soft cap
+
+
+def _run(wrapped: Wrapped, embeddings: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return a model's own logits, the input of its output embeddings, and what becomes of a much larger output."""
+    inputs: list[Tensor] = []
+
+    def forward(hidden: Tensor) -> Tensor:
+        inputs.append(hidden)
+        return _LOUD * hidden
+
+    direct = wrapped.model(inputs_embeds=embeddings).logits[..., : wrapped.table.shape[0]]
+    with _replaced(wrapped.model.get_output_embeddings(), forward):
+        outputs = wrapped.model(inputs_embeds=embeddings).logits
+    return direct, inputs[-1], outputs
+
+
+def _is_close(first: Tensor, second: Tensor, share: float) -> bool:
+    """Return whether two tensors differ by no more than a share of their largest value."""
+    largest = max(float(first.abs().max()), float(second.abs().max()))
+    return float((first.double() - second.double()).abs().max()) <= share * largest
+
+
+def _loose(hidden: Tensor) -> float:
+    """Return the share by which a row may differ from itself beside padding; attention then takes another path."""
+    return 1e-3 if hidden.dtype in (torch.float32, torch.float64) else 5e-2
+
+
+def _refusal(name: str, problem: str, error: Exception) -> ArcmaskError:
+    reason = str(error).partition("\n")[0]
+    return ArcmaskError(f"a {name} cannot be wrapped: {problem} ({reason})")
