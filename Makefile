@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all lint docs bench clean
+.PHONY: demo test test-all test-gpu lint docs bench clean
 
 demo: $(VENV)/user
 	$(BIN)/arcmask reproduce quickstart
@@ -13,6 +13,9 @@ test: $(VENV)/dev
 
 test-all: $(VENV)/dev
 	$(BIN)/python -m pytest
+
+test-gpu: $(VENV)/dev
+	$(BIN)/python -m pytest -m gpu
 
 lint: $(VENV)/dev
 	$(BIN)/ruff check .

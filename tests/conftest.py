@@ -19,6 +19,11 @@ settings.load_profile("repeatable")
 torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") is not None and not torch.cuda.is_available():
+        pytest.skip("torch finds no GPU; the tests marked gpu need one")
+
+
 @pytest.fixture(params=sorted(OPERATORS), scope="session")
 def operator_name(request: pytest.FixtureRequest) -> str:
     return request.param

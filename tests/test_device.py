@@ -12,19 +12,27 @@ import torch
 from evaluators import TOKENIZER, small_gpt2
 from models import small_mdlm, some_tokens
 
+from arcmask.data import TensorRows, open_tokenizer
+from arcmask.diagnostics.inspection import inspect
 from arcmask.evaluation.evaluator import make_evaluator
 from arcmask.evaluation.scores import text_features, text_losses
 from arcmask.feedback import OPERATORS, Gate, SoftMask
+from arcmask.feedback.calibration import draft_entropies
 from arcmask.objective import TwoPass, likelihood_bound
 from arcmask.sampling import RULES, Filter, Sampler, sample
 from arcmask.sampling.draws import Draws
 from arcmask.settings.evaluate import PerplexitySettings
+from arcmask.settings.inspect import InspectConfig
+from arcmask.settings.train import TrainConfig
 from arcmask.training.metrics import Sums
+from arcmask.training.optimiser import Average, build_optimiser, set_rates
+from arcmask.tuning import tune
 from pretend_device import DEVICE, MixedDevicesError, pretend_device
 
 V, B, L = 50_258, 2, 16  # GPT-2's vocabulary: blocks for a CPU would have five rows
 BLOCKS = 12  # as in the 169M model
 TEXTS = ["We hold these truths to be self-evident,", "that all men are created equal", "the cat."]
+TRAINING = TrainConfig(data="data", init="new:tiny", learning_rate=1e-3)
 DOCS = Path(__file__).parents[1] / "docs" / "performance.md"
 
 
@@ -91,6 +99,33 @@ def test_a_training_step(operator):
             assert_as_documented(f"training step: {passes}", numbers)
 
 
+def update(device: torch.device | str) -> tuple[list[torch.Tensor], tuple[int, int, int]]:
+    """Return the weights and their average after two updates, and what the second one launched."""
+    with pretend_device() as counts:
+        objective = TwoPass(model(device), SoftMask()).to(device)
+        optimiser = build_optimiser(TRAINING, objective.denoiser, objective.feedback)
+        parameters = dict(objective.named_parameters())
+        average = Average(parameters, decay=0.9)
+        for _ in range(2):
+            objective(*batch(device), feedback=True).loss.backward()
+            counts.reset()
+            set_rates(optimiser, 0.5)
+            float(torch.nn.utils.clip_grad_norm_(parameters.values(), 1.0))
+            optimiser.step()
+            average.update(parameters)
+            numbers = counts.numbers
+            optimiser.zero_grad(set_to_none=True)
+        tensors = [*parameters.values(), *average.shadow.values()]
+        return [tensor.detach().cpu() for tensor in tensors], numbers
+
+
+def test_the_update_of_a_training_step_waits_for_the_norm_alone():
+    expected, _ = update("cpu")
+    weights, (_, waits, copies) = update(DEVICE)
+    torch.testing.assert_close(weights, expected, rtol=1e-4, atol=1e-4)
+    assert (waits, copies) == (1, 0)
+
+
 @pytest.mark.parametrize("rule", sorted(RULES))
 @pytest.mark.parametrize("settings", [{}, {"top_p": 0.9}, {"top_k": 5}, {"trace": True}])
 def test_every_rule_draws_the_samples_of_the_cpu(rule, settings):
@@ -103,8 +138,12 @@ def test_every_rule_draws_the_samples_of_the_cpu(rule, settings):
     assert torch.equal(*samples)
 
 
-def sampling_steps(monkeypatch, rule: str, feedback: SoftMask | None, **settings) -> tuple[int, ...]:
-    """Return the largest counts of six steps, three of which are in the band."""
+TIMES = [1 - step / 6 for step in range(6)]
+IN_BAND = [0.2 <= time <= 0.8 for time in TIMES]  # of the steps, which have feedback from the second on
+
+
+def sampling_steps(monkeypatch, rule: str, feedback: SoftMask | None, **settings) -> list[tuple[int, ...]]:
+    """Return the counts of six steps, three of which are in the band."""
     counted = []
     with pretend_device() as counts:
         denoiser = model(DEVICE)
@@ -120,15 +159,48 @@ def sampling_steps(monkeypatch, rule: str, feedback: SoftMask | None, **settings
         sampler = Sampler(denoiser=denoiser, rule=RULES[rule](), steps=6, feedback=feedback, filter=Filter(**settings))
         sampler.run(torch.full((B, L), V - 1), Draws(seed=0, indices=range(B)))
         monkeypatch.undo()
-    return tuple(map(max, zip(*counted, strict=True)))
+    return counted
+
+
+def largest(counts: list[tuple[int, ...]]) -> tuple[int, ...]:
+    return tuple(map(max, zip(*counts, strict=True)))
 
 
 @pytest.mark.parametrize("rule", sorted(RULES))
 def test_a_sampling_step(rule, monkeypatch):
     name = f"sampling step, `{rule}`" if rule == "confidence" else "sampling step, other rules"
-    assert_as_documented(f"{name}: plain", sampling_steps(monkeypatch, rule, None))
-    assert_as_documented(f"{name}: in the band, `spherical`", sampling_steps(monkeypatch, rule, SoftMask()))
-    assert_as_documented(f"{name}: plain, top-p 0.9", sampling_steps(monkeypatch, rule, None, top_p=0.9))
+    assert_as_documented(f"{name}: plain", largest(sampling_steps(monkeypatch, rule, None)))
+    assert_as_documented(f"{name}: plain, top-p 0.9", largest(sampling_steps(monkeypatch, rule, None, top_p=0.9)))
+    with_feedback = sampling_steps(monkeypatch, rule, SoftMask())
+    assert_as_documented(f"{name}: in the band, `spherical`", largest(with_feedback))
+    if rule != "first-hitting":  # whose times are drawn
+        # The first two steps have no candidates yet, or are outside; the last is outside, and nothing follows it.
+        assert IN_BAND == [False, False, True, True, True, False]
+        outside = [with_feedback[0], with_feedback[-1]]
+        assert_as_documented(f"{name}: plain", largest(outside))
+        inside = [counts for counts, is_inside in zip(with_feedback, IN_BAND, strict=True) if is_inside]
+        assert min(kernels for kernels, *_ in inside) > max(kernels for kernels, *_ in outside), "they feed back"
+
+
+def test_calibration_tuning_and_the_inspection_of_a_model():
+    """All of them run before an experiment trains, on the device that trains."""
+    rows, measured = some_tokens(b=4, length=L, vocab_size=28).clamp_max(26), {}
+    names = ("gain", "norms", "angles", "paths", "sphere", "confidence", "karcher", "accuracy")
+    config = InspectConfig(checkpoint="small", only=names, operators=("spherical",), tokens=64, gain_tokens=64)
+    for device in ("cpu", DEVICE):
+        with pretend_device():
+            denoiser = small_mdlm(vocab_size=28, n_blocks=1).to(device)
+            denoiser.tokenizer = open_tokenizer("text8")
+            corpus = TensorRows(rows, mask_id=27, tokenizer=denoiser.tokenizer)
+            tuned = tune(denoiser, rows, "spherical", fixed=True)
+            inspection = inspect(config, denoiser, corpus)
+            numbers = [
+                draft_entropies(denoiser, rows),
+                torch.tensor([tuned.difference, tuned.feedback.confidence.fixed]),
+            ]
+            measured[device] = numbers, inspection.readings
+    torch.testing.assert_close(measured["cpu"][0], measured[DEVICE][0], rtol=1e-4, atol=1e-5)
+    assert measured["cpu"][1] == measured[DEVICE][1]
 
 
 @pytest.mark.parametrize("operator", sorted(OPERATORS))
