@@ -7,6 +7,8 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 # Parallel test processes share the cores: one thread for each of them and for what they start.
 os.environ.setdefault("OMP_NUM_THREADS", "1" if "PYTEST_XDIST_WORKER" in os.environ else "2")
 
+import socket
+
 import pytest
 import torch
 from hypothesis import settings
@@ -27,3 +29,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.fixture(params=sorted(OPERATORS), scope="session")
 def operator_name(request: pytest.FixtureRequest) -> str:
     return request.param
+
+
+@pytest.fixture
+def no_network(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Make every attempt to reach another machine fail the test, and give the test an empty cache of hub files."""
+
+    def refuse(*_: object, **__: object) -> None:
+        pytest.fail("the network was touched")  # not an Exception, so that no library takes it for a failed request
+
+    for name in ("getaddrinfo", "create_connection", "gethostbyname"):
+        monkeypatch.setattr(socket, name, refuse)
+    for name in ("connect", "connect_ex", "sendto"):
+        monkeypatch.setattr(socket.socket, name, refuse)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path_factory.mktemp("hub")))

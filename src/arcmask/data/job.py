@@ -4,8 +4,9 @@ It reads what earlier runs recorded. It encodes and writes nothing.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,12 +14,14 @@ from typing import Any, NamedTuple
 from arcmask.data.corpora import Corpus, open_corpus
 from arcmask.data.prepared import INDEX, Index, partial_of, read_index
 from arcmask.data.tokenizers import bpe_size, has_own_kind, open_tokenizer, tokenizer_identity
+from arcmask.downloads import to_fetch
 from arcmask.errors import ArcmaskError
 from arcmask.files import sha256, writable
 from arcmask.run_folder import read_settings, refuse_other_settings
 from arcmask.settings.prepare import Holdout, PrepareConfig
 
 PROGRESS = "progress.json"
+_EARLIER = {"row_form": "stream"}  # what folders of earlier versions do not record
 
 
 class Document(NamedTuple):
@@ -58,9 +61,8 @@ class Job:
 
     def refuse_others(self, folder: Path, settings: dict[str, Any], source: dict[str, str]) -> None:
         """Raise if a folder was prepared with other settings, or before the corpus was edited."""
-        refuse_other_settings(folder, settings, self.settings)
-        if not self.corpus.matches(source):
-            raise ArcmaskError(f"{self.config.corpus} was edited since {folder} was begun; give another folder")
+        _refuse_others(folder, settings, self.settings)
+        _refuse_edited(folder, self.config, self.corpus, source)
 
     def split_of(self, document: int) -> str:
         """Return the name of the split that a document belongs to."""
@@ -75,23 +77,12 @@ def open_job(config: PrepareConfig, corpus: Corpus | None = None) -> Job | Index
     if config.tokenizer.startswith("bpe:"):
         bpe_size(config.tokenizer)
     out = Path(config.out).expanduser().absolute()
-    index = read_index(out) if (out / INDEX).is_file() else None
-    try:
-        corpus = corpus or open_corpus(config.corpus, text_key=config.text_key, streaming=config.streaming)
-    except ArcmaskError:
-        if index is None or not _is_gone(config.corpus, index):
-            raise
-        settings = _settings(
-            config, index.settings["corpus"], config.holdout or index.settings["holdout"], _row_form(config, index)
-        )
-        refuse_other_settings(out, index.settings, settings)
-        return index
-    rule = config.holdout or corpus.default_holdout
-    holdout, settings = Holdout.parse(rule), _settings(config, corpus.identity, rule, _row_form(config, index))
+    if (out / INDEX).is_file():
+        return _open_finished(config, out, corpus)
+    corpus = corpus or open_corpus(config.corpus, text_key=config.text_key, streaming=config.streaming)
+    settings = _settings(config, corpus.identity, _row_form(config), tokenizer_identity(config.tokenizer))
+    holdout = Holdout.parse(config.holdout_rule)
     job = Job(config=config, corpus=corpus, holdout=holdout, total=None, settings=settings, out=out)
-    if index is not None:
-        job.refuse_others(out, index.settings, index.source)
-        return index
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ArcmaskError(f"{config.out!r} exists and is not a prepared corpus; choose a new folder")
     if out.is_mount():
@@ -102,38 +93,98 @@ def open_job(config: PrepareConfig, corpus: Corpus | None = None) -> Job | Index
     return job
 
 
-def _row_form(config: PrepareConfig, index: Index | None) -> str:
-    """Return the form of the rows: the one that is given, that of a finished folder, or what suits the tokenizer."""
-    if index is not None:
-        return config.row_form or index.settings.get("row_form", "stream")
-    if config.row_form == "stream" or (has_own_kind(config.tokenizer) and config.row_form is None):
+def parts_to_fetch(config: PrepareConfig) -> list[str]:
+    """Return what `prepare` would fetch, and how large it is: a corpus on the hub, a tokenizer. Nothing is fetched."""
+    if (Path(config.out).expanduser() / INDEX).is_file():
+        return []
+    finders: list[Callable[[], object]] = []
+    if config.corpus.startswith("hub:"):
+        finders.append(partial(open_corpus, config.corpus, text_key=config.text_key, streaming=True))
+    if not config.tokenizer.startswith("bpe:"):
+        finders.append(partial(open_tokenizer, config.tokenizer))
+    return to_fetch(*finders)
+
+
+def _open_finished(config: PrepareConfig, out: Path, corpus: Corpus | None) -> Index:
+    """Return the index of a finished folder if it has these settings. It needs neither its corpus nor its tokenizer.
+
+    Files of the corpus that are there are compared with those that were prepared. The hub is not asked.
+    """
+    index = read_index(out)
+    stored = index.settings
+    corpus = corpus or _files_of(config, stored["corpus"])
+    is_same = corpus is None and _name(stored["corpus"]) == _name(config.corpus)
+    identity = stored["corpus"] if is_same else config.corpus if corpus is None else corpus.identity
+    tokenizer = tokenizer_identity(config.tokenizer)
+    if not Path(config.tokenizer).exists() and _name(stored["tokenizer"]) == f"folder:{_name(config.tokenizer)}":
+        tokenizer = stored["tokenizer"]
+    row_form = config.row_form or stored.get("row_form", _EARLIER["row_form"])
+    _refuse_others(out, stored, _settings(config, identity, row_form, tokenizer))
+    if corpus is not None:
+        _refuse_edited(out, config, corpus, index.source)
+    return index
+
+
+def _files_of(config: PrepareConfig, identity: str) -> Corpus | None:
+    """Open a corpus of files to compare; None if it is on the hub, or if files with the name in `identity` are gone."""
+    if config.corpus.startswith("hub:"):
+        return None
+    try:
+        return open_corpus(config.corpus, text_key=config.text_key)
+    except ArcmaskError:
+        if _name(identity) != _name(config.corpus):
+            raise
+        return None
+
+
+def _name(spec: str) -> str:
+    """Return the name in an identity, or of a path that identities are made of: its last part."""
+    name = spec.partition(" with files ")[0]
+    return name if name.startswith(("hub:", "folder:")) else Path(name).expanduser().resolve().name
+
+
+def _refuse_others(folder: Path, stored: dict[str, Any], settings: dict[str, Any]) -> None:
+    # Earlier versions recorded neither the form of rows nor the kind of text.
+    refuse_other_settings(folder, _EARLIER | {"kind": settings["kind"]} | stored, settings)
+
+
+def _refuse_edited(folder: Path, config: PrepareConfig, corpus: Corpus, source: dict[str, str]) -> None:
+    if not corpus.matches(source):
+        raise ArcmaskError(f"{config.corpus} was edited since {folder} was begun; give another folder")
+
+
+def _row_form(config: PrepareConfig) -> str:
+    """Return the form of the rows: the one that is given, or what suits the tokenizer."""
+    own = has_own_kind(config.tokenizer)
+    if config.row_form == "stream" or (own and config.row_form is None):
         return "stream"
-    is_possible = not has_own_kind(config.tokenizer) and open_tokenizer(config.tokenizer).enclosing is not None
+    if own:
+        is_possible, around = config.tokenizer != "text8", "end-of-text"
+    else:
+        tokenizer = open_tokenizer(config.tokenizer)
+        around = "end-of-text" if tokenizer.enclosing is None else "[CLS] and [SEP]"
+        is_possible = (tokenizer.enclosing if config.row_form is None else tokenizer.row_ends) is not None
     if config.row_form == "enclosed" and not is_possible:
-        raise ArcmaskError(f"row_form is enclosed, but the tokenizer {config.tokenizer} has no [CLS] and [SEP]")
+        raise ArcmaskError(
+            f"row_form is enclosed, but the tokenizer {config.tokenizer} has neither [CLS] and [SEP] nor end-of-text"
+        )
     if is_possible and config.length < 3:
-        raise ArcmaskError(f"length is {config.length}, but a row with [CLS] and [SEP] needs at least 3 tokens")
+        raise ArcmaskError(f"length is {config.length}, but a row with {around} needs at least 3 tokens")
     return "enclosed" if is_possible else "stream"
 
 
-def _settings(config: PrepareConfig, corpus: str, holdout: str, row_form: str) -> dict[str, Any]:
+def _settings(config: PrepareConfig, corpus: str, row_form: str, tokenizer: str) -> dict[str, Any]:
     return {
         "corpus": corpus,
         "documents": config.documents,
-        "holdout": holdout,
+        "holdout": config.holdout_rule,
+        "kind": config.text_kind,
         "length": config.length,
+        "row_form": row_form,
         "shard_rows": config.rows_per_shard,
         "text_key": config.text_key,
-        "tokenizer": tokenizer_identity(config.tokenizer),
-        # Folders of streams have no such entry: earlier versions wrote them too.
-        **({} if row_form == "stream" else {"row_form": row_form}),
+        "tokenizer": tokenizer,
     }
-
-
-def _is_gone(corpus: str, index: Index) -> bool:
-    """Return whether the corpus of a finished folder is no longer there; the folder stands on its own."""
-    path = Path(corpus).expanduser()
-    return not path.exists() and index.settings["corpus"].partition(" with files ")[0] in (corpus, path.resolve().name)
 
 
 def _total(corpus: Corpus, holdout: Holdout, config: PrepareConfig) -> int | None:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arcmask.data.corpora import Corpus
-from arcmask.data.job import PROGRESS, Document, Job, open_job, read_record, record_hash
+from arcmask.data.job import PROGRESS, Document, Job, open_job, parts_to_fetch, read_record, record_hash
 from arcmask.data.prepared import FORMAT, FREQUENCIES, INDEX, SPLITS, TOKENIZER, Index, Shard, Split, read_index
 from arcmask.data.tokenizers import Tokenizer, bpe_size, open_tokenizer, train_bpe
 from arcmask.errors import ArcmaskError
@@ -178,19 +179,26 @@ def prepare(config: PrepareConfig, corpus: Corpus | None = None) -> Index:
 
 
 def describe_job(config: PrepareConfig) -> str:
-    """Describe in one sentence what `prepare` would do, after its first checks; nothing is written."""
+    """Describe in one sentence what `prepare` would do, after its first checks; nothing is fetched or written."""
+    done, count, enclosing = "", "the", None
     with _os_errors_as_sentences(config):
-        job = open_job(config)
-        if isinstance(job, Index):
-            return f"{config.out} is complete; there is nothing to do"
-        _check_first_document(job)
-        record = read_record(job)
-    count = "an unknown number of" if job.total is None else str(job.total)
-    around = " between [CLS] and [SEP]" if job.settings.get("row_form") == "enclosed" else ""
-    done = f", resuming at document {record['next_document']}" if record else ""
+        missing = parts_to_fetch(config)
+        if not missing:
+            job = open_job(config)
+            if isinstance(job, Index):
+                return f"{config.out} is complete; there is nothing to do"
+            tokenizer = _check_first_document(job)
+            enclosing = None if tokenizer is None else tokenizer.enclosing
+            count = "an unknown number of" if job.total is None else str(job.total)
+            record = read_record(job)
+            done = f", resuming at document {record['next_document']}" if record else ""
+            config = replace(config, row_form=job.settings["row_form"])
+    ends = "two end-of-text tokens" if enclosing is None else "[CLS] and [SEP]"
+    around = f" between {ends}" if config.row_form == "enclosed" else ""
+    fetched = f"fetch {' and '.join(missing)}; " if missing else ""
     return (
-        f"prepare {count} documents of {config.corpus} with {config.tokenizer} as rows of {config.length} tokens in "
-        f"{config.out}{around}, holding out {job.settings['holdout']}{done}"
+        f"{fetched}prepare {count} documents of {config.corpus} with {config.tokenizer} as rows of {config.length} "
+        f"tokens in {config.out}{around}, holding out {config.holdout_rule}{done}"
     )
 
 
@@ -224,7 +232,7 @@ def _fill(job: Job, tokenizer: Tokenizer | None) -> None:
     with _removed_if_useless(job):
         tokenizer = _saved_tokenizer(job, tokenizer)
     sizes = {"length": job.config.length, "shard_rows": job.config.rows_per_shard, "vocab_size": tokenizer.size}
-    enclosing = tokenizer.enclosing if job.settings.get("row_form") == "enclosed" else None
+    enclosing = tokenizer.row_ends if job.settings["row_form"] == "enclosed" else None
     writers = {name: SplitWriter(job.partial, name, **sizes, enclosing=enclosing) for name in SPLITS}
     for name, writer in writers.items():
         writer.go_back_to(record["splits"].get(name, writer.record()))

@@ -96,7 +96,8 @@ class Index:
     def describe(self) -> list[str]:
         """Return lines of text that summarise the corpus."""
         return [
-            f"tokenizer {self.tokenizer}: {self.vocab_size} ids, mask {self.mask_id}; rows of {self.length} tokens"
+            f"tokenizer {self.tokenizer}: {self.vocab_size} ids, mask {self.mask_id}; rows of {self.length} tokens, "
+            f"{self.settings.get('row_form', 'stream')}"
         ] + [
             f"{name}: {split.rows} rows, {split.tokens} tokens from {split.documents} documents "
             f"({split.text_bytes / 1e6:.1f} MB of text); {split.dropped_tokens} tokens did not fill a last row"

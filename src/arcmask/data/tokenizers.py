@@ -74,6 +74,11 @@ class Tokenizer:
         return None if begin is None or end is None else (begin, end)
 
     @property
+    def row_ends(self) -> tuple[int, int] | None:
+        """The ids around a row of the form `enclosed`: [CLS] and [SEP], or else two end-of-text; None without both."""
+        return self.enclosing or (None if self.end_id is None else (self.end_id, self.end_id))
+
+    @property
     def special_ids(self) -> tuple[int, ...]:
         """All special ids, none of which stands for text, of a tokenizer with [CLS] and [SEP]; no ids of any other."""
         return () if self.enclosing is None else tuple(sorted({*self.inner.all_special_ids, self.mask_id}))

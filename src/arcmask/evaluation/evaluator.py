@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from arcmask.downloads import cached_folder, download_files, hub_snapshot, open_pretrained
+from arcmask.downloads import NotFetchedError, cached_folder, download_files, hub_snapshot, open_pretrained
 from arcmask.errors import ArcmaskError
 from arcmask.files import hash_file
 from arcmask.model import autocast, best_device, has_fast_bfloat16
@@ -127,20 +127,26 @@ def open_evaluator(name: str, *, precision: Precision = "auto") -> Evaluator:
 
     `name` is smollm2-135m, the folder of a causal LM, or a hub id. Scores record the hash of its files.
     """
-    if name == SMOLLM2:
-        folder, sha = fetch_smollm2(), GGUF_SHA256
-    else:
-        try:
-            folder = Path(name) if Path(name).is_dir() else hub_snapshot(name)
-        except ArcmaskError as error:
-            raise ArcmaskError(f"the evaluator {name!r} does not open: {error}; {_CHOICES}") from error
-        sha = _hash(folder)
+    folder = find_evaluator(name)
+    sha = GGUF_SHA256 if name == SMOLLM2 else _hash(folder)
     model, tokenizer = _load(name, folder)
     device = best_device()
     model.to(device)
     if precision == "auto":
         precision = "bfloat16" if has_fast_bfloat16(device) else "float32"
     return make_evaluator(name, sha, model, tokenizer, precision)
+
+
+def find_evaluator(name: str) -> Path:
+    """Return the folder of an evaluator, which is downloaded if it is not there."""
+    if name == SMOLLM2:
+        return fetch_smollm2()
+    try:
+        return Path(name) if Path(name).is_dir() else hub_snapshot(name)
+    except NotFetchedError:
+        raise
+    except ArcmaskError as error:
+        raise ArcmaskError(f"the evaluator {name!r} does not open: {error}; {_CHOICES}") from error
 
 
 def make_evaluator(name: str, sha: str, model: Any, tokenizer: Any, precision: Precision = "float32") -> Evaluator:

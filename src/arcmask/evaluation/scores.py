@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from arcmask.errors import ArcmaskError
 from arcmask.evaluation.cache import Batch, Cache, Share, through_cache
 from arcmask.evaluation.evaluator import END, Evaluator
-from arcmask.evaluation.statistics import bootstrap_interval, bootstrap_ratio
+from arcmask.evaluation.statistics import bootstrap_interval, bootstrap_ratio, summarize
 from arcmask.evaluation.texts import ReferenceWords, words_of
 from arcmask.run_folder import interpreting
 from arcmask.settings.evaluate import PerplexitySettings
@@ -263,16 +263,18 @@ def text_features(
         return np.array([np.frombuffer(value, dtype=np.float32) for value in values], dtype=np.float32)
 
 
-def mauve_score(
+def mauve_scores(
     samples: NDArray[np.float32],
     references: NDArray[np.float32],
     evaluator: Evaluator,
     settings: PerplexitySettings,
+    seed: int | None,
     kmeans_seeds: Sequence[int],
-) -> dict[str, Any]:
-    """Return the mean of MAUVE over seeds of the clustering, and its spread; features are (N, H).
+) -> dict[str, dict[str, Any]]:
+    """Return MAUVE of features (N, H) by name: `mauve` with one seed of the clustering, and `mauve_over_seeds`.
 
-    All other settings are the defaults of mauve-text.
+    Without `seed`, `mauve` is the mean over `kmeans_seeds`, and there is no other. All other settings are the defaults
+    of mauve-text.
     """
     try:
         import mauve
@@ -283,21 +285,28 @@ def mauve_score(
             f"MAUVE needs {LEAST} texts on each side, but there are {len(samples)} samples and "
             f"{len(references)} reference texts"
         )
-    results = [
-        mauve.compute_mauve(p_features=references, q_features=samples, seed=seed, verbose=False)
-        for seed in kmeans_seeds
-    ]
-    values = [float(result.mauve) for result in results]
-    return {
-        "value": math.fsum(values) / len(values),
-        "interval": None,
-        "std_over_seeds": float(np.std(values, ddof=1)) if len(values) > 1 else None,
-        "kmeans_seeds": list(kmeans_seeds),
-        "buckets": int(results[-1].num_buckets),
-        "features": evaluator.name,
-        "features_sha256": evaluator.sha256,
-        "precision": evaluator.precision,
-        "context": settings.fitted(evaluator.max_length).context,
-        "samples": len(samples),
-        "references": len(references),
+    results = {
+        number: mauve.compute_mauve(p_features=references, q_features=samples, seed=number, verbose=False)
+        for number in dict.fromkeys([*([] if seed is None else [seed]), *kmeans_seeds])
     }
+
+    def score(seeds: Sequence[int]) -> dict[str, Any]:
+        summary = summarize([float(results[number].mauve) for number in seeds])
+        return {
+            "value": summary.mean,
+            "interval": None,
+            "std_over_seeds": summary.std,
+            "half_width_over_seeds": summary.half_width,
+            "kmeans_seeds": list(seeds),
+            "buckets": int(results[seeds[0]].num_buckets),
+            "features": evaluator.name,
+            "features_sha256": evaluator.sha256,
+            "precision": evaluator.precision,
+            "context": settings.fitted(evaluator.max_length).context,
+            "samples": len(samples),
+            "references": len(references),
+        }
+
+    if seed is None:
+        return {"mauve": score(kmeans_seeds)}
+    return {"mauve": score([seed]), "mauve_over_seeds": score(kmeans_seeds)}

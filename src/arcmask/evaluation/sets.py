@@ -31,7 +31,7 @@ from arcmask.model import Denoiser
 from arcmask.objective import TwoPass, likelihood_bound
 from arcmask.progress import Progress
 from arcmask.run_folder import check_output, read_settings
-from arcmask.settings.evaluate import EvaluateConfig, PerplexitySettings
+from arcmask.settings.evaluate import KMEANS_SEEDS, EvaluateConfig, PerplexitySettings
 
 _DEFAULT = PerplexitySettings()
 _OWN_TOKENS = "the samples' own"
@@ -132,7 +132,8 @@ def evaluate_set(
     features: Evaluator | None = None,
     mauve_reference: Sequence[str] | None = None,
     perplexity: PerplexitySettings = _DEFAULT,
-    kmeans_seeds: Sequence[int] = (25, 26, 27),
+    mauve_seed: int | None = None,
+    kmeans_seeds: Sequence[int] = KMEANS_SEEDS,
     seed: int = 0,
     cache: Path | None = None,
     batch_tokens: int | None = None,
@@ -142,7 +143,8 @@ def evaluate_set(
 
     Entropy counts `token_lists`, whose tokenizer is named by `tokenizer`; without them, the tokens that `tokenizer`
     makes. Perplexity needs `evaluator`. MAUVE compares the samples with `mauve_reference` by the features of
-    `features`, or of the evaluator. The folder `cache` (default: the user's) keeps the evaluators' results.
+    `features`, or of the evaluator. It is the value of `mauve_seed`, or without one the mean over `kmeans_seeds`. The
+    folder `cache` (default: the user's) keeps the evaluators' results.
 
     >>> from arcmask.evaluation import evaluate_set
     >>> evaluate_set(["a b a b", "one two"])["scores"]["distinct_1"]["value"]
@@ -175,7 +177,7 @@ def evaluate_set(
         ours, real = (scoring.text_features(model, side, perplexity, **options) for side in (texts, mauve_reference))
         assert ours is not None
         assert real is not None
-        scores["mauve"] = scoring.mauve_score(ours, real, model, perplexity, kmeans_seeds)
+        scores |= scoring.mauve_scores(ours, real, model, perplexity, mauve_seed, kmeans_seeds)
     digest = sha256(json.dumps(list(texts)).encode())
     return {"count": len(texts), "source": source, "sha256": digest, "scores": scores}
 
@@ -295,7 +297,7 @@ def _evaluate_sets(config: EvaluateConfig, inputs: _Inputs, share: Share) -> dic
         scoring.text_features(features, texts + real, config.perplexity, share=share, **options)
     if share.rank != 0:
         return {}
-    options |= {"perplexity": config.perplexity, "kmeans_seeds": config.kmeans_seeds, "seed": config.seed}
+    options |= {name: getattr(config, name) for name in ("perplexity", "mauve_seed", "kmeans_seeds", "seed")}
     options |= {"evaluator": evaluator, "features": features}
     options["reference_words"] = None if reference is None else reference.words()
     records = {}

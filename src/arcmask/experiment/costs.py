@@ -9,7 +9,9 @@ import torch
 from arcmask.checkpoint import load
 from arcmask.data import open_prepared
 from arcmask.diagnostics.inspection import curve_cells
+from arcmask.downloads import offline
 from arcmask.errors import ArcmaskError
+from arcmask.experiment.fetches import describe_fetches
 from arcmask.feedback import SoftMask
 from arcmask.model import Model, best_device
 from arcmask.objective import TwoPass
@@ -128,7 +130,12 @@ def format_duration(seconds: float) -> str:
 
 
 def describe(plan: Plan) -> str:
-    """Describe a plan and what it takes. Nothing is trained or written."""
+    """Describe a plan and what it takes. Nothing is trained, fetched or written."""
+    with offline():
+        return _describe(plan)
+
+
+def _describe(plan: Plan) -> str:
     generation, trains = plan.generation, plan.trainings
     for config in trains:
         check_batches(config, world_size())
@@ -157,6 +164,7 @@ def describe(plan: Plan) -> str:
         lines.append(
             f"disk: {checkpoints + texts:.1f} GB (checkpoints {checkpoints:.1f}, samples {texts:.1f}); memory: {memory}"
         )
+    lines.append(describe_fetches(plan))
     time_needed = reason if costs is None else f"about {format_duration(costs.total())} on this machine"
     return "\n".join([*lines, f"time: {time_needed}{'' if costs is None else ', from one measured step'}"])
 

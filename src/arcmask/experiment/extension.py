@@ -15,7 +15,7 @@ _GROWING = ("seeds", "budgets", "arms", "samples")
 # What only describes the results: the report reads it from the newest plan.
 _DESCRIPTION = (
     *("recipe", "title", "protocol", "read_at", "baseline", "label", "colour"),
-    *("command", "environment", "corpus", "tokenizer"),
+    *("command", "environment", "corpus", "kind", "tokenizer"),
 )
 
 

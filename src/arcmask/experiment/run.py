@@ -97,12 +97,13 @@ class Experiment:
             find_operator(operator)
         for config in self.plan.trainings:
             check_batches(config, self.world)
-        if generation.features is not None and not has_mauve():
+        needs_mauve = generation.features is not None and bool(self.plan.budgets)
+        if needs_mauve and not has_mauve():
             raise ArcmaskError(
                 f"{self.plan.recipe} computes MAUVE, which needs mauve-text: pip install 'arcmask[eval]', "
                 "or leave it out with --features none"
             )
-        if generation.features is not None and generation.samples < LEAST:
+        if needs_mauve and generation.samples < LEAST:
             raise ArcmaskError(
                 f"MAUVE needs {LEAST} samples per cell, but there are {generation.samples}; leave it out with "
                 "--features none"
@@ -132,8 +133,12 @@ class Experiment:
     def _write_plan(self, path: Path, settings: dict[str, Any]) -> None:
         index = open_prepared(self.plan.data).index
         gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+        if misfits := self.plan.misfits(index.settings):
+            settings["protocol"] = None
+            announce(f"the report leaves out the paper's values: of {self.plan.data}, {' and '.join(misfits)}")
         settings |= {
             "corpus": index.settings["corpus"].split(" ")[0],
+            "kind": index.settings.get("kind"),
             "tokenizer": index.tokenizer,
             "environment": {
                 "arcmask": arcmask.__version__,
@@ -272,6 +277,8 @@ class Experiment:
             features=self._evaluator(generation.features),
             perplexity=PerplexitySettings(start=generation.start),
             batch_tokens=generation.evaluator_batch,
+            mauve_seed=generation.mauve_seed,
+            kmeans_seeds=generation.kmeans_seeds,
             mauve_reference=references,
             seed=seed,
             cache=self.folder / "cache",

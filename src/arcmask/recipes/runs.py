@@ -76,7 +76,11 @@ def owt_continue(operator: str) -> Recipe:
     These are 7,000 steps of 512 rows of 1,024 tokens.
     """
     prepare = PrepareConfig(
-        corpus="hub:Skylion007/openwebtext", out="data/owt-gpt2-1024", tokenizer="gpt2", length=1024
+        corpus="hub:Skylion007/openwebtext@refs/convert/parquet",
+        out="data/owt-gpt2-1024-enclosed",
+        tokenizer="gpt2",
+        length=1024,
+        row_form="enclosed",
     )
     train = TrainConfig(
         data=prepare.out,

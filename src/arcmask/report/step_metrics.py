@@ -18,7 +18,10 @@ def read_step(experiment: Experiment) -> int | None:
 
 
 def at_step(training: Training, step: int) -> dict[str, float]:
-    """Return means over the window before a step, and the last validation; empty if the run did not reach it."""
+    """Return means over the window before a step, and the last validation; empty if the run did not reach it.
+
+    `epoch_nll` and `epoch_perplexity` are of the mean since the start of the epoch, which the public code logs.
+    """
     if training.done < step:
         return {}
     metrics: dict[str, float] = {}
@@ -28,8 +31,10 @@ def at_step(training: Training, step: int) -> dict[str, float]:
         if values:
             mean = sum(values) / len(values)
             metrics[key] = math.degrees(mean) if key.endswith("angle") else mean
-    if "nll" in metrics:
-        metrics["perplexity"] = math.exp(min(metrics["nll"], 700.0))
+    if (since := _since_epoch(training, step)) is not None:
+        metrics["epoch_nll"] = since
+    for prefix in [prefix for prefix in ("", "epoch_") if f"{prefix}nll" in metrics]:
+        metrics[f"{prefix}perplexity"] = math.exp(min(metrics[f"{prefix}nll"], 700.0))
     for record in training.records:
         if record["step"] <= step:
             validation = {key: record[key] for key in record if key.startswith("validation_perplexity")}
@@ -37,3 +42,14 @@ def at_step(training: Training, step: int) -> dict[str, float]:
     if training.settings.get("operator") == "none":
         metrics["weight"] = 0.0
     return metrics
+
+
+def _since_epoch(training: Training, step: int) -> float | None:
+    """Return the mean NLL from the start of a step's epoch to the step; every step has equally many positions.
+
+    Runs of earlier versions do not record the epoch, and are taken as one.
+    """
+    records = [record for record in training.records if record["step"] <= step and record.get("nll") is not None]
+    epochs = [record.get("epoch", 0) for record in records]
+    values = [float(record["nll"]) for record, epoch in zip(records, epochs, strict=True) if epoch == epochs[-1]]
+    return sum(values) / len(values) if values else None

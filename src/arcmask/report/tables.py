@@ -7,7 +7,7 @@ from typing import Any
 from arcmask.report.comparisons import Comparison, Pair, pairs
 from arcmask.report.folder import Arm, Experiment, Score
 from arcmask.report.paper import BY_SEED, MEANS, paper_arm
-from arcmask.report.quantities import BOUNDS, MAIN, Point, Quantity, point, quantities, values
+from arcmask.report.quantities import BOUNDS, FURTHER, MAIN, Point, Quantity, point, quantities, values
 from arcmask.report.table import Entry, Head, Row, Table, words
 from arcmask.report.wording import NONE, PLUS_MINUS, count, fixed, interval, p_value, plus_minus
 
@@ -50,7 +50,7 @@ def notes(rows: Sequence[Row]) -> list[str]:
 
 def main_table(experiment: Experiment) -> Table | None:
     """Return the paper's main table: a row per budget, and per arm generative perplexity and MAUVE."""
-    shown = quantities(experiment, ("generative_perplexity", "mauve"))
+    shown = quantities(experiment, ("generative_perplexity", "mauve", FURTHER))
     if not any(quantity.score == "mauve" for quantity in shown):
         shown += quantities(experiment, ("real_word_rate",))
     if not shown:
@@ -73,7 +73,7 @@ def main_table(experiment: Experiment) -> Table | None:
 def interval_table(experiment: Experiment, name: str = "intervals") -> Table | None:
     """Return the paper's interval table, or the same of the scores that the paper does not have (`diversity`)."""
     main = name == "intervals"
-    shown = [quantity for quantity in quantities(experiment) if (quantity.score in MAIN) == main]
+    shown = [quantity for quantity in quantities(experiment) if (quantity.score in (*MAIN, FURTHER)) == main]
     if not shown:
         return None
     rows: list[Row] = []
@@ -107,7 +107,7 @@ def _means(
 
 def seed_table(experiment: Experiment) -> Table | None:
     """Return the paper's table of single runs."""
-    shown = quantities(experiment, MAIN)
+    shown = quantities(experiment, (*MAIN, FURTHER))
     if not shown:
         return None
     rows: list[Row] = []
@@ -138,14 +138,19 @@ def _score_data(score: Score) -> dict[str, Any]:
 def _score_entry(
     experiment: Experiment, quantity: Quantity, arm: Arm, seed: int, budget: int, score: Score | None
 ) -> Entry:
-    """Return a single run's value with its bootstrap interval, or for MAUVE the spread over k-means seeds."""
+    """Return a single run's value with its bootstrap interval, or for MAUVE the interval over k-means seeds."""
     if score is None:
         return Entry(NONE)
-    digits, spread, under = quantity.digits, score.details.get("std_over_seeds"), "no interval"
+    digits, seeds, under = quantity.digits, score.details.get("kmeans_seeds", []), "no interval"
+    half, spread = (score.details.get(f"{name}_over_seeds") for name in ("half_width", "std"))
     if score.interval is not None:
         under = interval(*score.interval, digits)
-    elif spread is not None:
-        under = f"sd {fixed(spread, digits)}, {count(len(score.details.get('kmeans_seeds', [])), 'k-means seed')}"
+    elif half is not None:
+        under = f"{interval(score.value - half, score.value + half, digits)}, {count(len(seeds), 'k-means seed')}"
+    elif spread is not None:  # scores of earlier versions
+        under = f"sd {fixed(spread, digits)}, {count(len(seeds), 'k-means seed')}"
+    elif len(seeds) == 1:
+        under = f"k-means seed {seeds[0]}"
     paper_name = paper_arm(arm.train) if experiment.is_paper else None
     paper = BY_SEED.get((paper_name or "", seed, budget, quantity.score))
     return Entry(fixed(score.value, digits), under, "" if paper is None else fixed(paper, digits))

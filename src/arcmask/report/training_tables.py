@@ -28,14 +28,18 @@ _OF_LEARNED_WEIGHT = ("scale", "centre", "steepness", "confidence_learning_rate"
 _ABLATED = {"karcher_steps": "Karcher steps", "top_k": "Candidates k", "fixed_weight": "Fixed weight"}
 # Key in a training run's metrics -> heading, digits.
 _COLUMNS = {
-    "perplexity": (Head("PPL", "training"), 3),
-    "nll": (Head("NLL", "training"), 4),
+    "epoch_perplexity": (Head("PPL", "training, since the epoch began"), 3),
+    "epoch_nll": (Head("NLL", "training, since the epoch began"), 4),
+    "perplexity": (Head("PPL", "training, recent steps"), 3),
+    "nll": (Head("NLL", "training, recent steps"), 4),
     "validation_perplexity_plain": (Head("PPL", "validation, plain"), 3),
     "validation_perplexity_feedback": (Head("PPL", "validation, two-pass"), 3),
     "weight": (Head("Weight"), 4),
     "angle": (Head("Angle\u00b0", "Fréchet"), 2),
     "euclidean_angle": (Head("Angle\u00b0", "Euclidean"), 2),
 }
+# Key in a training run's metrics -> the paper's value that stands with it.
+_PRINTED = {"epoch_perplexity": "perplexity", "epoch_nll": "nll", "weight": "weight", "angle": "angle"}
 # Key of a held-out bound -> heading, digits.
 _BOUND_UNITS = {"nats": ("NLL", 4), "perplexity": ("PPL", 3), "bits_per_byte": ("Bits/byte", 4)}
 
@@ -137,7 +141,7 @@ def _trained_row(
     entries, numbers = [words(text)], {"arm": arm.name, "step": step, **(data or {})}
     for key, (_, digits) in _COLUMNS.items():
         mean = mean_point({seed: by_key[key] for seed, by_key in metrics.items() if key in by_key})
-        printed = (getattr(paper, key, None) or "") if experiment.is_paper else ""
+        printed = (getattr(paper, _PRINTED.get(key, ""), None) or "") if experiment.is_paper else ""
         is_zero = key == "weight" and not arm.has_feedback  # by definition, not by measurement
         entries.append(Entry("0", paper=printed) if is_zero else mean_entry(mean, digits, experiment, printed))
         numbers[key] = mean and asdict(mean.summary)
@@ -152,12 +156,15 @@ def _trained_table(name: str, title: str, step: int, first: str, rows: Sequence[
     shown = [replace(row, entries=[row.entries[i] for i in kept] if row.entries else []) for row in rows]
     averaged = f"means over the {window(step)} steps up to" if window(step) > 1 else "values at"
     caption = (
-        f"Training PPL, NLL, weight and angles are {averaged} step {step:,}. Validation is the last one up to that "
-        f"step. {PLUS_MINUS}"
+        f"Training PPL and NLL are the mean from the start of the epoch to step {step:,}, which the public code logs, "
+        f"and, as weight and angles, {averaged} that step. Validation is the last one up to it. {PLUS_MINUS}"
     )
     remarks = notes(shown)
     if any(entry.paper for row in shown for entry in row.entries):
-        remarks.append("The paper does not say on which data it measured PPL and NLL.")
+        remarks.append(
+            "The paper does not say how it measured PPL and NLL. They stand with the mean since the epoch began, "
+            "because the public code logs that mean."
+        )
     return Table(name, title, caption, [heads[i] for i in kept], shown, notes=remarks)
 
 
@@ -173,8 +180,8 @@ def run_table(runs: Mapping[str, Training]) -> Table:
     kept = [i for i in range(len(heads)) if any(row.entries[i].text != NONE for row in rows)]
     shown = [replace(row, entries=[row.entries[i] for i in kept]) for row in rows]
     caption = (
-        "Training PPL, NLL, weight and angles are means over the last tenth of the steps (10 to 100 steps); a single "
-        "step is noisy. Validation is the last one."
+        "Training PPL and NLL are the mean since the epoch began and, as weight and angles, the mean over the last "
+        "tenth of the steps (10 to 100 steps); a single step is noisy. Validation is the last one."
     )
     return Table("last-metrics", "Metrics at the end", caption, [heads[i] for i in kept], shown)
 

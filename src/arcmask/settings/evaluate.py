@@ -7,6 +7,7 @@ from typing import Any, Literal
 from arcmask.errors import ArcmaskError, check_choice, check_range
 from arcmask.settings import MAX_LENGTH, MAX_SEED, PRECISIONS, Precision
 
+KMEANS_SEEDS = (25, 26, 27)
 SMOLLM2 = "smollm2-135m"  # the evaluator that needs no model hub
 Start = Literal["end-of-text", "none"]
 
@@ -51,7 +52,9 @@ class EvaluateConfig:
         tokenizer: The tokenizer for the entropy: gpt2, text8, a tokenizer's folder or hub:NAME. Default: the tokens in
             the samples; without them, the reference's tokenizer or gpt2.
         bad_lines: What to do with a line that cannot be read: stop, or skip it with a warning.
-        kmeans_seeds: Seeds of MAUVE's clustering. The score is their mean.
+        mauve_seed: The seed of MAUVE's clustering; 25 is mauve-text's own. Without one, MAUVE is the mean over
+            kmeans_seeds. With one, the mean is a score of its own.
+        kmeans_seeds: Seeds of MAUVE's clustering, over which a mean is taken.
         seed: Seed of the bootstrap intervals, of the reference texts, and of the likelihood's rows and noise.
         batch_tokens: Tokens per batch. It changes speed and memory, not the scores. Default: what suits the device.
         precision: auto, float32 or bfloat16.
@@ -70,7 +73,8 @@ class EvaluateConfig:
     tokenizer: str | None = None
     perplexity: PerplexitySettings = PerplexitySettings()
     bad_lines: Literal["stop", "skip"] = "stop"
-    kmeans_seeds: tuple[int, ...] = (25, 26, 27)
+    mauve_seed: int | None = None
+    kmeans_seeds: tuple[int, ...] = KMEANS_SEEDS
     seed: int = 0
     batch_tokens: int | None = None
     precision: Precision = "auto"
@@ -93,9 +97,7 @@ class EvaluateConfig:
         check_choice("precision", self.precision, PRECISIONS)
         check_range(1, 10**9, self, "batch_tokens", "rows")
         check_range(0, MAX_SEED, self, "seed")
-        check_range(0, 2**31 - 1, self, "kmeans_seeds")
-        if not self.kmeans_seeds:
-            raise ArcmaskError("kmeans_seeds is empty, but MAUVE needs at least one")
+        check_kmeans_seeds(self)
         if self.features == "evaluator" and self.evaluator == "none":
             object.__setattr__(self, "features", "none")
 
@@ -105,3 +107,13 @@ class EvaluateConfig:
         for name in ("batch_tokens", "out", "overwrite"):
             del settings[name]
         return json.loads(json.dumps(settings))
+
+
+def check_kmeans_seeds(settings: Any) -> None:
+    """Raise unless the `mauve_seed` and `kmeans_seeds` of some settings are seeds, at least one, each once."""
+    check_range(0, 2**31 - 1, settings, "mauve_seed", "kmeans_seeds")
+    seeds = settings.kmeans_seeds
+    if not seeds:
+        raise ArcmaskError("kmeans_seeds is empty, but MAUVE needs at least one")
+    if len(set(seeds)) != len(seeds):
+        raise ArcmaskError(f"kmeans_seeds are {', '.join(map(str, seeds))}, but each must occur once")

@@ -7,6 +7,7 @@ arms of a seed share data order, times, masks, gates and sampling draws, so diff
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -14,12 +15,17 @@ from typing import Any, Literal
 
 from arcmask.errors import ArcmaskError, check_choice, check_range
 from arcmask.settings import MAX_LENGTH, MAX_SEED, PRECISIONS, Precision
+from arcmask.settings.evaluate import KMEANS_SEEDS, check_kmeans_seeds
 from arcmask.settings.inspect import InspectConfig
 from arcmask.settings.prepare import PrepareConfig
 from arcmask.settings.sample import SampleConfig
 from arcmask.settings.train import TrainConfig
 
 _MOST_GAIN_ROWS = 512
+# The settings of `prepare` that make the data those of a protocol, wherever the text came from.
+PROTOCOL_DATA: dict[str, dict[str, Any]] = {
+    "paper": {"kind": "openwebtext", "tokenizer": "gpt2", "length": 1024, "row_form": "enclosed"}
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,9 +82,12 @@ class Generation:
     rule: str = "ancestral"
     top_p: float = 1.0
     drop_crossing: bool = False
+    reuse: bool = False  # after a step that changed no token, use its prediction again, without feedback
     evaluator: str | None = None
     start: Literal["end-of-text", "none"] = "end-of-text"  # what precedes a text's first token
     features: str | None = None  # the model whose features MAUVE compares
+    mauve_seed: int | None = None  # of MAUVE's clustering; None for the mean over kmeans_seeds
+    kmeans_seeds: tuple[int, ...] = KMEANS_SEEDS
     precision: Precision = "auto"  # of sampling
     evaluator_batch: int | None = None  # tokens per batch of the evaluator; None for what suits the device
     evaluator_precision: Precision = "auto"
@@ -87,6 +96,7 @@ class Generation:
         check_range(1, 10**7, self, "samples")
         check_range(1, MAX_LENGTH, self, "length", "batch_size")
         check_range(1, 10**9, self, "evaluator_batch")
+        check_kmeans_seeds(self)
         for name in ("precision", "evaluator_precision"):
             check_choice(name, getattr(self, name), PRECISIONS)
 
@@ -153,6 +163,12 @@ class Plan:
         """The training settings of the arms that are trained."""
         return [arm.train for arm in self.arms.values() if arm.train is not None]
 
+    def misfits(self, settings: Mapping[str, Any]) -> list[str]:
+        """List in what data that were prepared with these settings differ from those of the protocol."""
+        wanted = PROTOCOL_DATA.get(self.protocol or "", {})
+        differing = [(name, settings.get(name), value) for name, value in wanted.items()]
+        return [f"{name} is {actual}, not {value}" for name, actual, value in differing if actual != value]
+
     def train(self, arm: str, seed: int) -> TrainConfig | None:
         """Return the settings of one training run; None if the arm's backbone is frozen."""
         settings = self.arms[arm].train
@@ -179,7 +195,7 @@ class Plan:
 
         The base as it is has no feedback, whatever is stored with it.
         """
-        names = ("length", "rule", "top_p", "drop_crossing", "batch_size", "precision")
+        names = ("length", "rule", "top_p", "drop_crossing", "reuse", "batch_size", "precision")
         shared: dict[str, Any] = {name: getattr(self.generation, name) for name in names}
         is_base = self.arms[arm].train is None and self.arms[arm].tune is None
         return SampleConfig(
@@ -198,10 +214,13 @@ class Plan:
         generation = asdict(self.generation)
         for name in ("batch_size", "evaluator_batch"):  # they do not change the samples and scores
             del generation[name]
-        for name in ("precision", "evaluator_precision"):  # plans from before these settings have neither
-            if generation[name] == "auto":
+        # Plans from before these settings have none of them.
+        later = ("precision", "evaluator_precision", "reuse", "mauve_seed", "kmeans_seeds")
+        for name in later:
+            if generation[name] == getattr(Generation, name):
                 del generation[name]
-        sampling = {name: generation.pop(name) for name in ("rule", "top_p", "drop_crossing")}
+        of_sampling = ("rule", "top_p", "drop_crossing", "reuse")
+        sampling = {name: generation.pop(name) for name in of_sampling if name in generation}
         names = ("recipe", "protocol", "baseline", "base", "data", "likelihood_rows", "read_at")
         return {
             "title": self.heading,
@@ -247,9 +266,12 @@ class Changes:
         evaluator_precision: Precision of the evaluator: auto, float32 or bfloat16.
         base: The checkpoint to start from.
         data: The prepared folder to train, tune and measure on.
+        corpus: Where to take the recipe's text from: a copy on disk, or another name on the hub.
         length: Positions per sample.
         evaluator: The model for generative perplexity; none leaves it out.
         features: The model for MAUVE's features; none leaves it out.
+        mauve_seed: The seed of MAUVE's clustering. Without one, MAUVE is the mean over kmeans_seeds.
+        kmeans_seeds: Seeds of MAUVE's clustering, over which a mean is taken.
     """
 
     arms: tuple[str, ...] | None = None
@@ -268,9 +290,12 @@ class Changes:
     evaluator_precision: Precision | None = None
     base: str | None = None
     data: str | None = None
+    corpus: str | None = None
     length: int | None = None
     evaluator: str | None = None
     features: str | None = None
+    mauve_seed: int | None = None
+    kmeans_seeds: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         check_range(1, MAX_LENGTH, self, "batch_size", "micro_batch", "sampling_batch")
@@ -281,16 +306,16 @@ class Changes:
             check_choice("arm", name, plan.arms)
         if self.arms and len(set(self.arms)) != len(self.arms):
             raise ArcmaskError(f"the arms are {', '.join(self.arms)}, but each must occur once")
-        training = self._changes(steps="steps", init="base", data="data", batch_size="batch_size")
+        training = self._changes(steps="steps", init="base", batch_size="batch_size")
         generation = self._changes(samples="samples", length="length", evaluator="evaluator", features="features")
         generation = {name: None if value == "none" else value for name, value in generation.items()}
         # With another model, evaluator or length the paper's values are not comparable. How the work is divided and
-        # rounded leaves them comparable.
+        # rounded leaves them comparable. What the data are is read from them when the experiment starts.
         protocol = None if training or generation else plan.protocol
-        same = {name: name for name in ("micro_batch", "checkpoint_blocks", "compile_blocks", "precision")}
+        same = {name: name for name in ("micro_batch", "checkpoint_blocks", "compile_blocks", "precision", "data")}
         training |= self._changes(**same)
-        same = {name: name for name in ("precision", "evaluator_batch", "evaluator_precision")}
-        generation |= self._changes(batch_size="sampling_batch", **same)
+        names = ("precision", "evaluator_batch", "evaluator_precision", "mauve_seed", "kmeans_seeds")
+        generation |= self._changes(batch_size="sampling_batch", **{name: name for name in names})
         arms = {
             name: arm if arm.train is None else replace(arm, train=replace(arm.train, **training))
             for name, arm in plan.arms.items()
@@ -305,10 +330,19 @@ class Changes:
             budgets=plan.budgets if self.budgets is None else tuple(self.budgets),
             base=plan.base if self.base is None else self.base,
             data=plan.data if self.data is None else self.data,
-            prepare=plan.prepare if self.data is None else None,
+            prepare=self._prepare(plan),
             generation=replace(plan.generation, **generation),
             parameters=plan.parameters if self.base is None else None,
         )
+
+    def _prepare(self, plan: Plan) -> PrepareConfig | None:
+        """Return how to prepare the data, from another copy of the text if there is one."""
+        if self.corpus is None:
+            return plan.prepare if self.data is None else None
+        if plan.prepare is None or self.data is not None:
+            folder = plan.data if self.data is None else self.data
+            raise ArcmaskError(f"corpus is {self.corpus}, but the data are the prepared folder {folder}; give one")
+        return replace(plan.prepare, corpus=self.corpus, kind=plan.prepare.text_kind)
 
     def _changes(self, **names: str) -> dict[str, Any]:
         """Return the changes that are not None. An argument maps the plan's name of a setting to its name here."""

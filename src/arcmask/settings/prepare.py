@@ -37,20 +37,28 @@ class Holdout:
         return self.kind == "every" and document % self.number == self.number - 1
 
 
+# The usual split of OpenWebText, which has no validation part of its own.
+_HOLDOUTS = {"openwebtext": "last:100000"}
+
+
 @dataclass(frozen=True, kw_only=True)
 class PrepareConfig:
     """Which corpus to tokenise, how, and where to write the rows.
 
     Args:
-        corpus: `sotu` (built in), a text, .jsonl or .parquet file, a folder of such files, or `hub:NAME[:CONFIG]`.
+        corpus: `sotu` (built in), a text, .jsonl or .parquet file, a folder of such files, or
+            `hub:NAME[:CONFIG][@REVISION]`.
         out: The folder to write. The work is done in OUT.partial, which is renamed when it is complete.
         tokenizer: `gpt2`, `text8`, `bpe:SIZE` (trained on this corpus), the folder of a tokenizer, or `hub:NAME`.
         length: Tokens per row.
         holdout: Validation documents: `every:N`, `last:N` or `none`. Default: `every:20`, or `last:100000` for
-            OpenWebText from the hub.
+            OpenWebText.
         documents: Use only the first N documents. A streamed corpus needs it for `last:N`.
-        row_form: What a row is: `stream` (a piece of the joined documents) or `enclosed` (the same between [CLS] and
-            [SEP]). Default: enclosed if the tokenizer has these tokens.
+        row_form: What a row is: `stream` (a piece of the joined documents) or `enclosed` (a piece that is shorter by
+            two, between [CLS] and [SEP] or between two end-of-text tokens). Default: enclosed if the tokenizer has
+            [CLS] and [SEP].
+        kind: What text it is, for a copy of a known corpus: openwebtext says that the files hold OpenWebText. Default:
+            what the name of the corpus says.
         text_key: The key or column that holds the text, in JSONL, parquet and hub datasets.
         streaming: Stream a hub dataset instead of storing it first.
         shard_rows: Rows per shard file. Default: about 64 million tokens.
@@ -64,14 +72,15 @@ class PrepareConfig:
     holdout: str | None = None
     documents: int | None = None
     row_form: Literal["stream", "enclosed"] | None = None
+    kind: str | None = None
     text_key: str = "text"
     streaming: bool = False
     shard_rows: int | None = None
     verify: bool = field(default=False, metadata={"flag": True})
 
     def __post_init__(self) -> None:
-        for name in ("corpus", "out", "tokenizer", "text_key"):
-            if not getattr(self, name):
+        for name in ("corpus", "out", "tokenizer", "text_key", "kind"):
+            if getattr(self, name) == "":
                 raise ArcmaskError(f"{name} is empty")
         check_range(2, MAX_LENGTH, self, "length")
         check_choice("row_form", self.row_form or "stream", ("stream", "enclosed"))
@@ -80,6 +89,19 @@ class PrepareConfig:
             raise ArcmaskError(f"only a hub dataset (hub:NAME) can be streamed, but the corpus is {self.corpus!r}")
         if self.holdout is not None:
             Holdout.parse(self.holdout)
+
+    @property
+    def text_kind(self) -> str | None:
+        """What text it is: the kind that is given, or that of a corpus that is known by its name."""
+        if self.kind is not None or self.corpus == "sotu":
+            return self.kind or "sotu"
+        name = self.corpus.removeprefix("hub:").partition("@")[0].partition(":")[0].rpartition("/")[2].lower()
+        return name if self.corpus.startswith("hub:") and name == "openwebtext" else None
+
+    @property
+    def holdout_rule(self) -> str:
+        """The rule for validation documents, with the default filled in."""
+        return self.holdout or _HOLDOUTS.get(self.text_kind or "", "every:20")
 
     @property
     def rows_per_shard(self) -> int:

@@ -182,6 +182,7 @@ class Trainer:
         norm = self._apply_gradients(draw.feedback)
         self.step += 1
         return Sums.record(total, config.batch_size * self.length) | {
+            "epoch": step * config.batch_size // len(self.corpus),
             "feedback": draw.feedback,
             "gradient_norm": norm,
             "learning_rate": float(config.learning_rate) * rate(config, step),
