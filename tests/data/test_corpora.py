@@ -180,7 +180,9 @@ def test_a_rule_that_is_none_of_them_is_an_error(rule):
 
 
 def test_a_missing_corpus_is_an_error():
-    with pytest.raises(ArcmaskError, match=r"there is no corpus 'nowhere/x.txt'; choose one of: sotu, hub:NAME"):
+    with pytest.raises(
+        ArcmaskError, match=r"there is no corpus 'nowhere/x.txt'; choose one of: sotu, antibodies, hub:NAME"
+    ):
         open_corpus("nowhere/x.txt")
 
 

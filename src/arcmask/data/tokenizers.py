@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -98,8 +99,21 @@ class Tokenizer:
         """Return the ids of a text."""
         return self.encode_batch([text])[0]
 
+    @cached_property
+    def symbols(self) -> str | None:
+        """The only characters that a text may have, if each id is one of them; None if a text may have any."""
+        names = self.inner.get_vocab().keys() - set(self.inner.all_special_tokens)
+        is_closed = self.name != "text8" and all(len(name) == 1 for name in names)
+        return "".join(sorted(names)) if is_closed else None
+
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text. A fast tokenizer uses all cores."""
+        if self.symbols is not None:
+            for text in texts:
+                if unknown := sorted(set(text) - set(self.symbols)):
+                    raise ArcmaskError(
+                        f"{text[:20]!r} has {unknown[0]!r}, but the tokenizer {self.name} knows only {self.symbols}"
+                    )
         if isinstance(self.inner, PreTrainedTokenizerFast):
             backend = self.inner.backend_tokenizer
             return [encoding.ids for encoding in backend.encode_batch_fast(list(texts), add_special_tokens=False)]

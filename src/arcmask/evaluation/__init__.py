@@ -1,6 +1,7 @@
 """Evaluation: scores of text with their uncertainty, held-out likelihood, and statistics over seeds."""
 
 from arcmask.evaluation.evaluator import Evaluator, open_evaluator
+from arcmask.evaluation.sapiens import Sapiens
 from arcmask.evaluation.sets import evaluate, evaluate_set, likelihood, over_sets
 from arcmask.evaluation.statistics import (
     PairedChange,
@@ -23,6 +24,7 @@ __all__ = [
     "PerplexitySettings",
     "Reference",
     "ReferenceWords",
+    "Sapiens",
     "Summary",
     "bootstrap_interval",
     "evaluate",

@@ -12,7 +12,7 @@ Shapes: B texts, L tokens, H hidden width, V vocabulary.
 
 import hashlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -122,11 +122,17 @@ class Evaluator:
             start += count
 
 
+NAMED: dict[str, Callable[[], Evaluator]] = {}  # evaluators of other kinds that come by a name of their own
+
+
 def open_evaluator(name: str, *, precision: Precision = "auto") -> Evaluator:
     """Open an evaluator, on the GPU if there is one.
 
-    `name` is smollm2-135m, the folder of a causal LM, or a hub id. Scores record the hash of its files.
+    `name` is smollm2-135m, the folder of a causal LM, a hub id, or sapiens-vh for antibodies. Scores record the hash of
+    its files.
     """
+    if name in NAMED:
+        return NAMED[name]()
     folder = find_evaluator(name)
     sha = GGUF_SHA256 if name == SMOLLM2 else _hash(folder)
     model, tokenizer = _load(name, folder)

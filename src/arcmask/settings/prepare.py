@@ -46,7 +46,7 @@ class PrepareConfig:
     """Which corpus to tokenise, how, and where to write the rows.
 
     Args:
-        corpus: `sotu` (built in), a text, .jsonl or .parquet file, a folder of such files, or
+        corpus: `sotu` or `antibodies` (built in), a text, .jsonl or .parquet file, a folder of such files, or
             `hub:NAME[:CONFIG][@REVISION]`.
         out: The folder to write. The work is done in OUT.partial, which is renamed when it is complete.
         tokenizer: `gpt2`, `text8`, `bpe:SIZE` (trained on this corpus), the folder of a tokenizer, or `hub:NAME`.
