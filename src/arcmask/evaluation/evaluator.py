@@ -122,7 +122,8 @@ class Evaluator:
             start += count
 
 
-NAMED: dict[str, Callable[[], Evaluator]] = {}  # evaluators of other kinds that come by a name of their own
+# Evaluators of other kinds that come by a name of their own: how to find its folder, and how to open it.
+NAMED: dict[str, tuple[Callable[[], Path], Callable[[], Evaluator]]] = {}
 
 
 def open_evaluator(name: str, *, precision: Precision = "auto") -> Evaluator:
@@ -132,7 +133,7 @@ def open_evaluator(name: str, *, precision: Precision = "auto") -> Evaluator:
     its files.
     """
     if name in NAMED:
-        return NAMED[name]()
+        return NAMED[name][1]()
     folder = find_evaluator(name)
     sha = GGUF_SHA256 if name == SMOLLM2 else _hash(folder)
     model, tokenizer = _load(name, folder)
@@ -145,6 +146,8 @@ def open_evaluator(name: str, *, precision: Precision = "auto") -> Evaluator:
 
 def find_evaluator(name: str) -> Path:
     """Return the folder of an evaluator, which is downloaded if it is not there."""
+    if name in NAMED:
+        return NAMED[name][0]()
     if name == SMOLLM2:
         return fetch_smollm2()
     try:

@@ -84,14 +84,18 @@ class Sapiens(Evaluator):
         return module(input_ids=ids, attention_mask=(ids != _PAD).long())
 
 
-def open_sapiens(package: str = _PACKAGE) -> Sapiens:
-    """Open the scorer of human heavy chains. The first call downloads 7 MB."""
+def fetch_sapiens(package: str = _PACKAGE) -> Path:
+    """Return the folder with the weights. The first call downloads 7 MB."""
 
     def build(folder: Path) -> None:
         download_files(f"the evaluator {NAME}", package, {f"models/v1/{_FILE}": _SHA256}, folder)
 
-    folder = cached_folder(f"evaluators/{NAME}-{_SHA256[:8]}", build)
-    model = _build(read_torch_file(folder / _FILE)["model"]).to(best_device())
+    return cached_folder(f"evaluators/{NAME}-{_SHA256[:8]}", build)
+
+
+def open_sapiens() -> Sapiens:
+    """Open the scorer of human heavy chains."""
+    model = _build(read_torch_file(fetch_sapiens() / _FILE)["model"]).to(best_device())
     return Sapiens(
         name=NAME,
         sha256=_SHA256,
@@ -142,4 +146,4 @@ def _build(weights: dict[str, Tensor]) -> Any:
     return model
 
 
-NAMED[NAME] = open_sapiens
+NAMED[NAME] = fetch_sapiens, open_sapiens
