@@ -14,7 +14,7 @@ LAYERS = [
     {"blocks", "files", "progress", "ranks", "settings"},
     {"run_folder"},
     {"downloads"},
-    {"sphere", "schedule", "candidates"},
+    {"sphere", "schedule", "candidates", "rows"},
     {"feedback"},
     {"data", "figures"},
     {"model"},

@@ -15,7 +15,6 @@ from tempfile import TemporaryDirectory
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
-from torch import Tensor
 
 from arcmask import diagnostics, evaluation, experiment, sampling, training, tuning
 from arcmask.checkpoint import load_for_use
@@ -23,6 +22,7 @@ from arcmask.checkpoint.fitting import check_corpus
 from arcmask.data import PreparedCorpus, RowCorpus, TensorRows, open_prepared
 from arcmask.data import prepare as prepare_corpus
 from arcmask.data.corpora import Texts
+from arcmask.data.row_corpus import as_rows
 from arcmask.data.tokenizers import adopt_tokenizer
 from arcmask.diagnostics.inspection import Inspection
 from arcmask.errors import ArcmaskError
@@ -35,6 +35,7 @@ from arcmask.model import Denoiser, Model
 from arcmask.progress import announce
 from arcmask.ranks import rank
 from arcmask.recipes import add_operators, find_experiment
+from arcmask.rows import Rows
 from arcmask.sampling import Samples
 from arcmask.sampling.side_by_side import trace_arms
 from arcmask.settings.evaluate import EvaluateConfig
@@ -49,7 +50,7 @@ __all__ = ["evaluate", "explore", "inspect", "prepare", "reproduce", "sample", "
 
 Name = str | os.PathLike[str]
 AnyOperator = str | Function | Operator | None
-Rows = Tensor | RowCorpus | Sequence[Sequence[int]]
+AnyRows = Rows | RowCorpus | Sequence[Sequence[int]]
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -80,11 +81,11 @@ def prepare(corpus: Name | Sequence[str], out: Name, *, tokenizer: Any = "gpt2",
 @takes_settings(TrainConfig)
 def train(
     init: Name | Model,
-    data: Name | Rows,
+    data: Name | AnyRows,
     run: Name,
     *,
     operator: AnyOperator = "spherical",
-    held_out: Tensor | Sequence[Sequence[int]] | None = None,
+    held_out: Rows | Sequence[Sequence[int]] | None = None,
     **settings: Any,
 ) -> Path:
     """Train a model with feedback in the folder `run`, or resume it, and return the path of the last checkpoint.
@@ -115,7 +116,7 @@ def train(
 @takes_settings(InspectConfig)
 def inspect(
     model: Name | Denoiser,
-    data: Name | Rows | None = None,
+    data: Name | AnyRows | None = None,
     *,
     operators: Sequence[AnyOperator] = (),
     **settings: Any,
@@ -179,7 +180,7 @@ def evaluate(
     *samples: Name | Sequence[str] | Samples,
     reference: Name | PreparedCorpus | Sequence[str] | None = None,
     checkpoint: Name | Denoiser | None = None,
-    data: Name | Rows | None = None,
+    data: Name | AnyRows | None = None,
     operator: AnyOperator = None,
     out: Name | None = None,
     **settings: Any,
@@ -258,15 +259,15 @@ def _opening(function: Callable[Concatenate[Denoiser, P], R]) -> Callable[Concat
 
 
 def _opening_rows(
-    function: Callable[Concatenate[Denoiser, Tensor, P], R],
-) -> Callable[Concatenate[Name | Denoiser, Name | PreparedCorpus | Tensor, P], R]:
+    function: Callable[Concatenate[Denoiser, Rows, P], R],
+) -> Callable[Concatenate[Name | Denoiser, Name | PreparedCorpus | Rows, P], R]:
     """Let a function that fits on rows take a prepared folder too: as many train and held-out rows as the command."""
 
     @wraps(function)
-    def call(denoiser: Name | Denoiser, rows: Name | PreparedCorpus | Tensor, *args: P.args, **kwargs: P.kwargs) -> R:
+    def call(denoiser: Name | Denoiser, rows: Name | PreparedCorpus | Rows, *args: P.args, **kwargs: P.kwargs) -> R:
         folder, model = _folder_of(rows), _open(denoiser)
         if folder is None:
-            return function(model, torch.as_tensor(rows), *args, **kwargs)
+            return function(model, as_rows(rows), *args, **kwargs)
         train_rows = open_prepared(folder)
         check_corpus(train_rows, model)
         if (validation := train_rows.held_out) is not None:

@@ -23,6 +23,7 @@ from arcmask.candidates import Candidates, top_candidates
 from arcmask.feedback import Feedback, Gate, SoftMask
 from arcmask.model import Denoiser
 from arcmask.model.denoiser import maskable
+from arcmask.rows import Rows, attention_mask_of, counts_of, hidden_of, tokens_of, trimmed
 
 CHUNK = {"cpu": 1 << 22, "gpu": 1 << 26}  # logits per chunk
 LINEAR_CHUNKS = 2  # with a linear head one copy of the logits is enough, and larger products are faster
@@ -64,21 +65,21 @@ class TwoPass(nn.Module):
         self.chunk = chunk
 
     def forward(
-        self, rows: Tensor, time: Tensor, masked: Tensor, feedback: bool, candidates: Candidates | None = None
+        self, rows: Rows, time: Tensor, masked: Tensor, feedback: bool, candidates: Candidates | None = None
     ) -> Objective:
         """Return the loss of clean rows (B, L) at times (B,), masked where `masked` (B, L) says.
 
-        [CLS] and [SEP] of a denoiser that has them are never masked.
+        Padding, prompts, and [CLS] and [SEP] of a denoiser that has them are never masked.
         With `candidates`, those of an earlier `draft` of the same batch, the draft pass is left out.
         """
         denoiser = self.denoiser
-        masked = maskable(denoiser, rows, masked)
-        tokens = rows.masked_fill(masked, denoiser.mask_id)
+        masked, seen = maskable(denoiser, rows, masked), attention_mask_of(rows)
+        tokens = tokens_of(rows).masked_fill(masked, denoiser.mask_id)
         index = _positions(masked)
         record: Feedback | None = None
         if feedback and self.feedback is not None and self.feedback.operator != "none":
             if candidates is None:
-                candidates = self._candidates(self._draft_hidden(tokens, index), self.feedback.top_k)
+                candidates = self._candidates(self._draft_hidden(tokens, seen, index), self.feedback.top_k)
             record = self.feedback.blend(tokens, candidates, denoiser.table, denoiser.mask_id)
             embeddings = record.embeddings
         else:
@@ -87,15 +88,17 @@ class TwoPass(nn.Module):
             # Before torch 2.10, autocast reused weights that had been cast without a graph, as in the draft pass, and
             # their gradients were lost (pytorch/pytorch#112583).
             torch.clear_autocast_cache()
-        return self._objective(denoiser.hidden(embeddings).flatten(0, 1)[index], rows, time, index, record)
+        hidden = hidden_of(denoiser, embeddings, seen).flatten(0, 1)[index]
+        return self._objective(hidden, tokens_of(rows), time, index, record)
 
     @torch.no_grad()
-    def draft(self, rows: Tensor, time: Tensor, masked: Tensor, top_k: int) -> tuple[Candidates, Objective]:
+    def draft(self, rows: Rows, time: Tensor, masked: Tensor, top_k: int) -> tuple[Candidates, Objective]:
         """Return the candidates of the draft pass and the plain loss of the same batch, from one pass."""
         masked = maskable(self.denoiser, rows, masked)
         index = _positions(masked)
-        hidden = self._draft_hidden(rows.masked_fill(masked, self.denoiser.mask_id), index)
-        return self._candidates(hidden, top_k), self._objective(hidden, rows, time, index, None)
+        tokens = tokens_of(rows)
+        hidden = self._draft_hidden(tokens.masked_fill(masked, self.denoiser.mask_id), attention_mask_of(rows), index)
+        return self._candidates(hidden, top_k), self._objective(hidden, tokens, time, index, None)
 
     def _objective(
         self, hidden: Tensor, rows: Tensor, time: Tensor, index: Tensor, record: Feedback | None
@@ -111,9 +114,10 @@ class TwoPass(nn.Module):
         return Objective(loss=losses.sum(), per_sequence=per_sequence, masked=len(index), feedback=record)
 
     @torch.no_grad()
-    def _draft_hidden(self, tokens: Tensor, index: Tensor) -> Tensor:
+    def _draft_hidden(self, tokens: Tensor, seen: Tensor | None, index: Tensor) -> Tensor:
         """Return the hidden states (M, H) of the draft pass at the masked positions `index` (M,)."""
-        return self.denoiser.hidden(functional.embedding(tokens, self.denoiser.table)).flatten(0, 1)[index]
+        embeddings = functional.embedding(tokens, self.denoiser.table)
+        return hidden_of(self.denoiser, embeddings, seen).flatten(0, 1)[index]
 
     @torch.no_grad()
     def _candidates(self, hidden: Tensor, top_k: int) -> Candidates:
@@ -257,15 +261,15 @@ class Bound:
 @torch.no_grad()
 def sequence_losses(
     objective: TwoPass,
-    batches: Iterable[Tensor],
+    batches: Iterable[Rows],
     *,
     feedback: bool,
     seed: int = 0,
     least_time: float = 1e-3,
     rank: int = 0,
     world: int = 1,
-) -> tuple[Tensor, int]:
-    """Return the bound of each sequence (N,) in nats per token, and the number of tokens, in evaluation mode.
+) -> tuple[Tensor, Tensor]:
+    """Return the bound of each sequence (N,) in nats, and its number of counted tokens (N,), in evaluation mode.
 
     Each of `world` ranks takes its share of the batches. Times are antithetic within a batch. They are drawn from the
     seed and the batch's number.
@@ -273,25 +277,34 @@ def sequence_losses(
     gate = Gate(probability=0.0, least_time=least_time)
     table, was_training = objective.denoiser.table, objective.training
     dtype = torch.promote_types(table.dtype, torch.float32)
-    losses, tokens = [torch.zeros(0, dtype=torch.float64, device=table.device)], 0
+    losses = [torch.zeros(0, dtype=torch.float64, device=table.device)]
+    tokens = [torch.zeros(0, dtype=torch.long)]
     objective.eval()
     try:
         for number, batch in enumerate(batches):
             if number % world == rank:
                 draw = gate.draw(seed, number, *batch.shape)
-                times, masked = draw.time.to(table.device, dtype), draw.masked.to(table.device)
-                result = objective(batch.to(table.device), times, masked, feedback=feedback)
-                losses.append(result.per_sequence.double() / batch.shape[1])
-                tokens += batch.numel()
+                rows, masked = trimmed(batch, draw.masked)
+                times = draw.time.to(table.device, dtype)
+                result = objective(rows.to(table.device), times, masked.to(table.device), feedback=feedback)
+                losses.append(result.per_sequence.double())
+                tokens.append(counts_of(batch).cpu())
     finally:
         objective.train(was_training)
-    return torch.cat(losses).cpu(), tokens
+    return torch.cat(losses).cpu(), torch.cat(tokens)
+
+
+def per_token(nats: Tensor, tokens: Tensor) -> Tensor:
+    """Return the bounds of rows (N,) divided by their mean number of tokens: their mean is in nats per token."""
+    return nats / tokens.double().mean()
 
 
 def likelihood_bound(
-    objective: TwoPass, rows: Iterable[Tensor], *, feedback: bool, seed: int = 0, least_time: float = 1e-3
+    objective: TwoPass, rows: Iterable[Rows], *, feedback: bool, seed: int = 0, least_time: float = 1e-3
 ) -> Bound:
     """Return the likelihood bound on batches of rows (B, L), with or without feedback.
+
+    Of rows of different lengths it is the sum of nats over the sum of tokens, with the standard error of that ratio.
 
     >>> import torch
     >>> import arcmask
@@ -301,6 +314,9 @@ def likelihood_bound(
     >>> arcmask.objective.likelihood_bound(objective, [rows], feedback=False).tokens
     32
     """
-    per_token, tokens = sequence_losses(objective, rows, feedback=feedback, seed=seed, least_time=least_time)
-    error = float(per_token.std() / len(per_token) ** 0.5) if len(per_token) > 1 else float("nan")
-    return Bound(nats=float(per_token.mean()), standard_error=error, rows=len(per_token), tokens=tokens)
+    nats, tokens = sequence_losses(objective, rows, feedback=feedback, seed=seed, least_time=least_time)
+    losses = per_token(nats, tokens)
+    bound = float(losses.mean())
+    residuals = losses if len(tokens.unique()) < 2 else losses - bound * per_token(tokens.double(), tokens)
+    error = float(residuals.std() / len(losses) ** 0.5) if len(losses) > 1 else float("nan")
+    return Bound(nats=bound, standard_error=error, rows=len(losses), tokens=int(tokens.sum()))

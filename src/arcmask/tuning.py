@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from arcmask.diagnostics.gain import Drafts
 from arcmask.diagnostics.generation import (
@@ -27,6 +26,7 @@ from arcmask.evaluation.texts import words_of_rows
 from arcmask.feedback import Confidence, Operator, SoftMask, find_operator
 from arcmask.feedback.registry import Function
 from arcmask.model import Denoiser
+from arcmask.rows import Rows
 
 GENERATION_WEIGHTS = (0.1, 0.2, 0.3, 0.4, 0.5)
 # Sets of samples: those of the search, and those that measure the chosen weight.
@@ -73,13 +73,13 @@ class Tuned:
 
 def tune(
     denoiser: Denoiser,
-    rows: Tensor,
+    rows: Rows,
     operator: str | Function | Operator = "spherical",
     fixed: bool = False,
     goal: str = "bound",
     seed: int = 0,
     *,
-    held_out: Tensor | None = None,
+    held_out: Rows | None = None,
     top_k: int = 3,
     karcher_steps: int = 3,
     batch_size: int = 16,

@@ -124,7 +124,7 @@ def test_a_folder_that_was_not_prepared_or_was_damaged_is_an_error(tmp_path):
     index = (folder / "index.json").read_text()
     for before, after, message in [
         ('"mask_id": 50257', '"mask_id": 50256', "was changed since it was written"),
-        ('"format": 1', '"format": 2', "has the format 2, but this version of arcmask reads 1"),
+        ('"format": 1', '"format": 3', "has the format 3, but this version of arcmask reads 1 and 2"),
         ("{", "", "is damaged; prepare the corpus again"),
     ]:
         (folder / "index.json").write_text(index.replace(before, after))

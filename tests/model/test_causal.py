@@ -7,42 +7,15 @@ from copy import deepcopy
 import pytest
 import tokenizers as rust
 import torch
-from transformers import (
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-    PreTrainedTokenizerFast,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
+from families import CAUSAL, CAUSAL_ROWS, causal_lm
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 import arcmask
 from arcmask.errors import ArcmaskError
 from arcmask.feedback import Confidence, SoftMask
 from arcmask.objective import TwoPass
 
-V = 40
-SIZE = {"vocab_size": V, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
-FAMILIES = ("llama", "qwen2", "qwen3", "gpt2")
-
-
-def build(family: str, **changes):
-    """A small random model. Weights are large, so that attention matters."""
-    torch.manual_seed(0)
-    if family == "gpt2":
-        size = {"vocab_size": V, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 24, "initializer_range": 0.3}
-        return GPT2LMHeadModel(GPT2Config(**size | changes)).eval()
-    kind, config = {
-        "llama": (LlamaForCausalLM, LlamaConfig),
-        "qwen2": (Qwen2ForCausalLM, Qwen2Config),
-        "qwen3": (Qwen3ForCausalLM, Qwen3Config),
-    }[family]
-    size = SIZE | {"num_key_value_heads": 2, "max_position_embeddings": 24, "initializer_range": 0.3}
-    size |= {"head_dim": 8} if family == "qwen3" else {}
-    return kind(config(**size | changes)).eval()
+V = CAUSAL_ROWS
 
 
 def tokenizer(size: int = V) -> PreTrainedTokenizerFast:
@@ -53,14 +26,14 @@ def tokenizer(size: int = V) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<|endoftext|>")
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=CAUSAL)
 def family(request) -> str:
     return request.param
 
 
 @pytest.fixture(scope="module")
 def denoiser(family):
-    return arcmask.wrap(build(family), tokenizer=tokenizer(), bidirectional=True, mask_token="<mask>")
+    return arcmask.wrap(causal_lm(family), tokenizer=tokenizer(), bidirectional=True, mask_token="<mask>")
 
 
 def some_ids(mask_id: int = V) -> torch.Tensor:
@@ -73,7 +46,7 @@ def some_ids(mask_id: int = V) -> torch.Tensor:
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_every_position_sees_every_other_and_predicts_the_next(family, attention):
     """Compared with the model as it was, which is told by a mask of its own that every position is seen."""
-    model = build(family)
+    model = causal_lm(family)
     model.set_attn_implementation("eager")
     ids = some_ids(mask_id=7)
     seen = torch.zeros(2, 1, 9, 9)
@@ -92,7 +65,7 @@ def test_every_position_sees_every_other_and_predicts_the_next(family, attention
 
 
 def test_a_new_mask_has_the_mean_direction_and_the_median_norm(family, denoiser):
-    before = build(family).get_input_embeddings().weight.detach()
+    before = causal_lm(family).get_input_embeddings().weight.detach()
     assert denoiser.table.shape == (V + 1, 32)
     assert denoiser.mask_id == V
     assert torch.equal(denoiser.table[:V], before)
@@ -100,14 +73,14 @@ def test_a_new_mask_has_the_mean_direction_and_the_median_norm(family, denoiser)
     mean = before.mean(0)
     torch.testing.assert_close(row / row.norm(), mean / mean.norm(), atol=1e-5, rtol=0)
     torch.testing.assert_close(row.norm(), before.norm(dim=1).median(), atol=0, rtol=1e-5)
-    again = arcmask.wrap(build(family), bidirectional=True, mask_token="<mask>")  # without a tokenizer
+    again = arcmask.wrap(causal_lm(family), bidirectional=True, mask_token="<mask>")  # without a tokenizer
     assert torch.equal(again.table, denoiser.table)
 
 
 def test_a_new_mask_may_lie_in_a_row_that_the_tokenizer_does_not_use(family):
-    denoiser = arcmask.wrap(build(family), tokenizer=tokenizer(30), bidirectional=True, mask_token="<mask>")
+    denoiser = arcmask.wrap(causal_lm(family), tokenizer=tokenizer(30), bidirectional=True, mask_token="<mask>")
     assert (denoiser.mask_id, denoiser.table.shape[0], denoiser.text_rows) == (30, V, 31)
-    before = build(family).get_input_embeddings().weight.detach()
+    before = causal_lm(family).get_input_embeddings().weight.detach()
     torch.testing.assert_close(denoiser.table[30].norm(), before[:30].norm(dim=1).median(), atol=0, rtol=1e-5)
     logits = denoiser.logits(denoiser.hidden(denoiser.table[some_ids(30)]))
     assert bool((logits[..., 30:] == -torch.inf).all())
@@ -115,9 +88,9 @@ def test_a_new_mask_may_lie_in_a_row_that_the_tokenizer_does_not_use(family):
 
 
 def test_a_mask_token_that_the_tokenizer_has_keeps_its_row(family):
-    denoiser = arcmask.wrap(build(family), tokenizer=tokenizer(), bidirectional=True, mask_token="<5>")
+    denoiser = arcmask.wrap(causal_lm(family), tokenizer=tokenizer(), bidirectional=True, mask_token="<5>")
     assert denoiser.mask_id == tokenizer().convert_tokens_to_ids("<5>")
-    assert torch.equal(denoiser.table, build(family).get_input_embeddings().weight)
+    assert torch.equal(denoiser.table, causal_lm(family).get_input_embeddings().weight)
     assert denoiser.tokenizer.mask_token == "<5>"
 
 
@@ -142,7 +115,7 @@ def test_feedback_changes_only_masked_inputs_and_nothing_with_weight_zero(denois
 
 
 def test_it_can_be_trained_and_the_tables_of_a_tied_model_stay_one(family):
-    denoiser = arcmask.wrap(build(family), bidirectional=True, mask_token="<mask>")
+    denoiser = arcmask.wrap(causal_lm(family), bidirectional=True, mask_token="<mask>")
     rows = torch.randint(0, V, (2, 9), generator=torch.Generator().manual_seed(4))
     result = TwoPass(denoiser, SoftMask(confidence=Confidence(fixed=0.3)))(
         rows, torch.tensor([0.5, 0.9]), some_ids() == V, feedback=True
@@ -155,7 +128,7 @@ def test_it_can_be_trained_and_the_tables_of_a_tied_model_stay_one(family):
 
 @pytest.mark.parametrize("with_tokenizer", [True, False])
 def test_a_saved_denoiser_opens_by_itself(family, tmp_path, with_tokenizer):
-    build(family).save_pretrained(tmp_path / "causal")
+    causal_lm(family).save_pretrained(tmp_path / "causal")
     if with_tokenizer:
         tokenizer().save_pretrained(tmp_path / "causal")
     denoiser = arcmask.load(tmp_path / "causal", bidirectional=True, shift=True, mask_token="<mask>")
@@ -174,7 +147,7 @@ def test_a_saved_denoiser_opens_by_itself(family, tmp_path, with_tokenizer):
 
 
 def test_convert_writes_an_adapted_model(tmp_path):
-    build("llama").save_pretrained(tmp_path / "causal")
+    causal_lm("llama").save_pretrained(tmp_path / "causal")
     tokenizer().save_pretrained(tmp_path / "causal")
     out = arcmask.checkpoint.convert(
         str(tmp_path / "causal"), str(tmp_path / "adapted"), bidirectional=True, mask_token="<mask>"
@@ -222,7 +195,7 @@ class Strict(LlamaForCausalLM):
     ],
 )
 def test_what_cannot_be_done_correctly_is_refused(kind, message):
-    model = kind(build("llama").config).eval()
+    model = kind(causal_lm("llama").config).eval()
     with pytest.raises(ArcmaskError, match=f"a {kind.__name__} cannot be wrapped: {message}"):
         arcmask.wrap(model, 7, bidirectional=True)
 
@@ -230,11 +203,11 @@ def test_what_cannot_be_done_correctly_is_refused(kind, message):
 def test_a_model_that_stays_causal_is_refused(monkeypatch):
     monkeypatch.setattr(sys.modules["arcmask.model.wrap"], "attend_both_ways", lambda _: None)
     with pytest.raises(ArcmaskError, match="a LlamaForCausalLM cannot be bidirectional"):
-        arcmask.wrap(build("llama"), 7, bidirectional=True)
+        arcmask.wrap(causal_lm("llama"), 7, bidirectional=True)
 
 
 def test_bad_arguments_are_an_error(tmp_path):
-    model = build("llama")
+    model = causal_lm("llama")
     with pytest.raises(ArcmaskError, match="the mask token '<mask>' is for a causal model; give bidirectional=True"):
         arcmask.wrap(deepcopy(model), mask_token="<mask>")
     with pytest.raises(ArcmaskError, match="the mask is given twice, as '<mask>' and as 3"):

@@ -2,46 +2,25 @@
 
 import pytest
 import torch
+from families import MASKED, ROWS, masked_lm
 from transformers import (
-    BertConfig,
     BertForMaskedLM,
     BertForSequenceClassification,
     BertModel,
-    DistilBertConfig,
-    DistilBertForMaskedLM,
     GPT2Config,
     GPT2LMHeadModel,
-    ModernBertConfig,
-    ModernBertForMaskedLM,
-    RobertaConfig,
-    RobertaForMaskedLM,
 )
 
 from arcmask.errors import ArcmaskError
 from arcmask.feedback import Confidence, SoftMask
 from arcmask.model import Denoiser, wrap
 
-V, MASK = 50, 4
-SIZE = {"vocab_size": V, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+V, MASK = ROWS, 4
 
 
-def build(family: str):
-    torch.manual_seed(0)
-    if family == "bert":
-        return BertForMaskedLM(BertConfig(**SIZE, max_position_embeddings=20))
-    if family == "modernbert":
-        config = ModernBertConfig(
-            **SIZE, pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2
-        )
-        return ModernBertForMaskedLM(config)
-    if family == "roberta":
-        return RobertaForMaskedLM(RobertaConfig(**SIZE, max_position_embeddings=22, pad_token_id=1))
-    return DistilBertForMaskedLM(DistilBertConfig(vocab_size=V, dim=32, n_layers=2, n_heads=4, hidden_dim=48))
-
-
-@pytest.fixture(scope="module", params=["bert", "modernbert", "roberta", "distilbert"])
+@pytest.fixture(scope="module", params=MASKED)
 def model(request):
-    return build(request.param).eval()
+    return masked_lm(request.param)
 
 
 def tokens() -> torch.Tensor:
@@ -87,15 +66,15 @@ def test_the_model_is_left_as_it_was(model):
 
 @torch.no_grad()
 def test_shift_moves_every_prediction_one_position_on():
-    model = build("bert").eval()
+    model = masked_lm("bert")
     plain, shifted = (wrap(model, MASK, shift=shift).hidden(model.get_input_embeddings()(tokens())) for shift in (0, 1))
     assert torch.equal(shifted[:, 0], plain[:, 0])
     assert torch.equal(shifted[:, 1:], plain[:, :-1])
 
 
 def test_the_longest_sequence_is_the_models_own():
-    assert wrap(build("bert"), MASK).max_length == 20
-    denoiser = wrap(build("roberta"), MASK)  # positions 0 and 1 belong to padding
+    assert wrap(masked_lm("bert"), MASK).max_length == 20
+    denoiser = wrap(masked_lm("roberta"), MASK)  # positions 0 and 1 belong to padding
     assert denoiser.max_length == 20
     denoiser.hidden(denoiser.table[torch.full((1, 20), MASK)])
     with pytest.raises(ArcmaskError, match="a sequence has 21 positions, but the model takes at most 20"):
@@ -133,7 +112,7 @@ class Softcapped(BertForMaskedLM):
 
 
 def test_models_that_do_not_fit_are_an_error():
-    bert = build("bert")
+    bert = masked_lm("bert")
     with pytest.raises(ArcmaskError, match="mask id is 50, but the model's table has rows 0 to 49"):
         wrap(bert, V)
     with pytest.raises(

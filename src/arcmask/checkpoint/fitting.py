@@ -11,6 +11,7 @@ from arcmask.errors import ArcmaskError
 from arcmask.feedback import SoftMask
 from arcmask.model import MDLM, Denoiser, MDLMConfig
 from arcmask.model.mdlm import refuse_misfits
+from arcmask.rows import check_padding
 
 
 def build_feedback(source: str, settings: Any) -> SoftMask:
@@ -52,7 +53,9 @@ def misfits(expected: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> di
 
 
 def check_corpus(corpus: RowCorpus, denoiser: Denoiser) -> None:
-    """Raise unless a corpus fits a model: its ids, its mask, its length and its tokenizer, if the model has one."""
+    """Raise unless a corpus fits a model: its ids, mask, lengths and, if the model has one, its tokenizer."""
+    if corpus.is_padded:
+        check_padding(denoiser, f"the rows of {corpus.source!r}")
     corpus.check_fits(
         vocab_size=denoiser.table.shape[0],
         mask_id=denoiser.mask_id,

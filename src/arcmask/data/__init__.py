@@ -6,12 +6,14 @@ from arcmask.data.packing import prepare
 from arcmask.data.prepared import Batches, Index, PreparedCorpus, interleaved, open_prepared, read_index
 from arcmask.data.row_corpus import RowCorpus, TensorRows
 from arcmask.data.tokenizers import Tokenizer, normalise_text8, open_tokenizer, train_bpe
+from arcmask.rows import PaddedRows
 from arcmask.settings.prepare import PrepareConfig
 
 __all__ = [
     "Antibodies",
     "Batches",
     "Index",
+    "PaddedRows",
     "PrepareConfig",
     "PreparedCorpus",
     "RowCorpus",

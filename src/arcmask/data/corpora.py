@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib.resources import files as package_files
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from arcmask.downloads import refuse_offline
 from arcmask.errors import ArcmaskError, did_you_mean
@@ -32,6 +32,13 @@ _ON_DISK = "give the path of a complete copy on disk, a .parquet or .jsonl file 
 _ERRORS = (OSError, ValueError, RuntimeError)  # what `datasets` raises
 
 
+class Pair(NamedTuple):
+    """A document of two parts. Only the response is learned; the prompt is given."""
+
+    prompt: str
+    response: str
+
+
 class Corpus(ABC):
     """Documents in a fixed order. `identity` is equal for equal corpora, wherever their files are."""
 
@@ -42,7 +49,7 @@ class Corpus(ABC):
         """Return the number of documents; None for a stream."""
 
     @abstractmethod
-    def documents(self, start: int = 0) -> Iterator[str]:
+    def documents(self, start: int = 0) -> Iterator[str | Pair]:
         """Yield the documents from number `start` on."""
 
     def source(self) -> dict[str, str]:
@@ -135,7 +142,7 @@ class FileCorpus(Corpus):
     def count(self) -> int:
         return sum(map(self._count, self.paths))
 
-    def documents(self, start: int = 0) -> Iterator[str]:
+    def documents(self, start: int = 0) -> Iterator[str | Pair]:
         for path in self.paths:
             if start and start >= (count := self._count(path)):
                 start -= count
@@ -148,7 +155,7 @@ class FileCorpus(Corpus):
         """Return the number of documents in a file."""
 
     @abstractmethod
-    def _read(self, path: Path, start: int) -> Iterator[str]:
+    def _read(self, path: Path, start: int) -> Iterator[str | Pair]:
         """Yield the documents of a file from number `start` on."""
 
 
@@ -177,12 +184,15 @@ class TextFiles(FileCorpus):
 
 
 class JsonLines(FileCorpus):
-    """A line is a document: the text under one key of a JSON object. Blank lines are skipped."""
+    """A line is a document: the text under one key of a JSON object, or else its `prompt` and `response`.
+
+    Blank lines are skipped.
+    """
 
     def _count(self, path: Path) -> int:
         return sum(1 for _ in self._lines(path))
 
-    def _read(self, path: Path, start: int) -> Iterator[str]:
+    def _read(self, path: Path, start: int) -> Iterator[str | Pair]:
         for number, line in islice(self._lines(path), start, None):
             where = f"{str(path)!r}, line {number},"
             try:
@@ -191,6 +201,9 @@ class JsonLines(FileCorpus):
                 raise ArcmaskError(f"{where} is not JSON: {error.msg} (column {error.colno})") from error
             except UnicodeDecodeError as error:
                 raise ArcmaskError(f"{where} is not text in UTF-8: {error.reason}") from error
+            if isinstance(value, dict) and self.key not in value and set(Pair._fields) <= set(value):
+                yield Pair(*(_as_text(value[name], f"{where} {name}") for name in Pair._fields))
+                continue
             if not isinstance(value, dict) or self.key not in value:
                 keys = ", ".join(map(repr, value)) if isinstance(value, dict) else "no object"
                 raise ArcmaskError(f"{where} lacks the key {self.key!r}; it has {keys or 'none'}")

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from arcmask.data.corpora import Corpus, open_corpus
+from arcmask.data.corpora import Corpus, Pair, open_corpus
 from arcmask.data.prepared import INDEX, Index, partial_of, read_index
 from arcmask.data.tokenizers import bpe_size, has_own_kind, open_tokenizer, tokenizer_identity
 from arcmask.downloads import to_fetch
@@ -25,11 +25,12 @@ _EARLIER = {"row_form": "stream"}  # what folders of earlier versions do not rec
 
 
 class Document(NamedTuple):
-    """A document, its number in the corpus (from 0), and its length in UTF-8."""
+    """A document, its number in the corpus (from 0), its length in UTF-8, and the prompt before it, if it has one."""
 
     number: int
     text: str
     bytes: int
+    prompt: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,13 +49,27 @@ class Job:
         """The folder in which the work is done."""
         return partial_of(self.out)
 
+    @property
+    def is_padded(self) -> bool:
+        """Whether each document is a row of its own."""
+        return self.config.pack == "none"
+
+    @property
+    def is_enclosed(self) -> bool:
+        """Whether rows have [CLS] and [SEP], or end-of-text, around them."""
+        return self.settings.get("row_form") == "enclosed"
+
     def documents(self, start: int) -> Iterator[Document]:
         """Yield the documents from number `start` on."""
         limit = self.config.documents
         texts = islice(self.corpus.documents(start), None if limit is None else max(0, limit - start))
         for number, text in enumerate(texts, start):
+            prompt, text = text if isinstance(text, Pair) else ("", text)
+            if prompt and not self.is_padded:
+                raise ArcmaskError(f"{self.config.corpus} has prompts and responses, which need --pack none")
             try:
-                yield Document(number, text, len(text.encode()))
+                prompt.encode()
+                yield Document(number, text, len(text.encode()), prompt)
             except UnicodeEncodeError as error:
                 where = f"document {number} of {self.config.corpus}"
                 raise ArcmaskError(f"{where} is not valid Unicode: {error.reason}") from error
@@ -184,6 +199,8 @@ def _settings(config: PrepareConfig, corpus: str, row_form: str, tokenizer: str)
         "shard_rows": config.rows_per_shard,
         "text_key": config.text_key,
         "tokenizer": tokenizer,
+        # Folders of streams have no such entry: earlier versions wrote them too.
+        **({} if config.pack == "stream" else {"pack": config.pack}),
     }
 
 

@@ -2,13 +2,11 @@
 
 All work is done in OUT.partial, which is renamed to OUT when it is complete. A record after every few million tokens
 says where to resume. The result depends on the corpus and the settings alone, not on how often the work was
-interrupted. `SplitWriter` keeps no file open and an incomplete row in memory, so the files and a small record of its
-position are enough to resume.
+interrupted.
 """
 
 import io
 import json
-import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -16,14 +14,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from arcmask.data.corpora import Corpus
 from arcmask.data.job import PROGRESS, Document, Job, open_job, parts_to_fetch, read_record, record_hash
-from arcmask.data.prepared import FORMAT, FREQUENCIES, INDEX, SPLITS, TOKENIZER, Index, Shard, Split, read_index
+from arcmask.data.prepared import FREQUENCIES, INDEX, PADDED, SPLITS, STREAM, TOKENIZER, Index, Split, read_index
+from arcmask.data.split_writer import SplitWriter
 from arcmask.data.tokenizers import Tokenizer, bpe_size, open_tokenizer, train_bpe
 from arcmask.errors import ArcmaskError
 from arcmask.files import (
@@ -46,110 +44,7 @@ _CHUNK = 1 << 21  # bytes of text that are encoded at a time: enough for every c
 _RECORD_EVERY = 1 << 23  # tokens between two records, at most
 # Characters that a tokenizer is trained on, at most: its word counts must fit in memory, and more text changes little.
 _BPE_CHARACTERS = 1 << 30
-_Encoded = tuple[list[Document], list[NDArray[np.uint32]]]
-
-
-class SplitWriter:
-    """Append tokens to `NAME-00000.bin`, `NAME-00001.bin`, …, of `shard_rows` rows each, and count them.
-
-    `enclosing` are two ids to put around each row; they are part of its length.
-    """
-
-    def __init__(
-        self,
-        folder: Path,
-        name: str,
-        *,
-        length: int,
-        shard_rows: int,
-        vocab_size: int,
-        enclosing: tuple[int, int] | None = None,
-    ) -> None:
-        self.folder, self.name, self.length, self.shard_rows = folder, name, length, shard_rows
-        self._enclosing = enclosing
-        self.dtype = np.dtype("uint16" if vocab_size <= 1 << 16 else "uint32").newbyteorder("<")
-        self.frequencies = np.zeros(vocab_size, dtype=np.int64)
-        self.documents = self.text_bytes = self.rows = 0
-        self._carry = np.zeros(0, dtype=self.dtype)
-        self._unflushed: set[Path] = set()
-
-    def add(self, documents: list[NDArray[np.uint32]], text_bytes: int) -> None:
-        """Append whole documents. `text_bytes` is the size of their text."""
-        self.documents += len(documents)
-        self.text_bytes += text_bytes
-        stream = np.concatenate([self._carry, *(document.astype(self.dtype) for document in documents)])
-        width = self.length - (0 if self._enclosing is None else 2)
-        whole = stream.size // width * width
-        self._carry = stream[whole:].copy()
-        rows = stream[:whole].reshape(-1, width)
-        if self._enclosing is not None:
-            begin, end = np.asarray(self._enclosing, dtype=self.dtype)
-            rows = np.pad(rows, ((0, 0), (1, 1)), constant_values=((0, 0), (begin, end)))
-        while len(rows):
-            room = self.shard_rows - self.rows % self.shard_rows
-            self._append(rows[:room])
-            rows = rows[room:]
-
-    def _append(self, rows: NDArray[Any]) -> None:
-        """Append rows that fit into the current shard."""
-        path = self._path(self.rows // self.shard_rows)
-        with path.open("ab") as file:
-            file.write(rows.tobytes())
-        self._unflushed.add(path)
-        self.frequencies += np.bincount(rows.ravel(), minlength=self.frequencies.size)
-        self.rows += len(rows)
-
-    def _shards(self) -> dict[Path, int]:
-        """Return the number of rows in each shard file."""
-        starts = range(0, self.rows, self.shard_rows)
-        return {self._path(i): min(self.shard_rows, self.rows - start) for i, start in enumerate(starts)}
-
-    def _path(self, shard: int) -> Path:
-        return self.folder / f"{self.name}-{shard:05d}.bin"
-
-    def record(self) -> dict[str, Any]:
-        """Flush the files to the disk and return the writer's position."""
-        self._flush()
-        return {
-            "documents": self.documents,
-            "text_bytes": self.text_bytes,
-            "rows": self.rows,
-            "carry": self._carry.tolist(),
-            "frequencies": self.frequencies.tolist(),
-        }
-
-    def go_back_to(self, record: dict[str, Any]) -> None:
-        """Return to a recorded position. Whatever was written after it is cut off."""
-        self.documents, self.text_bytes, self.rows = record["documents"], record["text_bytes"], record["rows"]
-        self._carry = np.asarray(record["carry"], dtype=self.dtype)
-        self.frequencies = np.asarray(record["frequencies"], dtype=np.int64)
-        shards = self._shards()
-        for path in set(self.folder.glob(f"{self.name}-*.bin")) - set(shards):
-            path.unlink()
-        for path, rows in shards.items():
-            size = rows * self.length * self.dtype.itemsize
-            if not path.is_file() or path.stat().st_size < size:
-                raise ArcmaskError(f"{str(path)!r} is shorter than its record says; remove {str(self.folder)!r}")
-            os.truncate(path, size)
-
-    def _flush(self) -> None:
-        while self._unflushed:
-            flush(self._unflushed.pop())
-
-    def finish(self) -> Split:
-        """Flush everything to the disk and return what was written. Tokens that fill no row are dropped."""
-        self._flush()
-        return Split(
-            rows=self.rows,
-            tokens=self.rows * self.length,
-            dropped_tokens=self._carry.size,
-            documents=self.documents,
-            text_bytes=self.text_bytes,
-            shards=tuple(
-                Shard(name=path.name, rows=rows, sha256=hash_file(path).hexdigest())
-                for path, rows in self._shards().items()
-            ),
-        )
+_Encoded = tuple[list[Document], list[NDArray[np.uint32]], list[int]]  # the last: tokens of the prompts
 
 
 def prepare(config: PrepareConfig, corpus: Corpus | None = None) -> Index:
@@ -195,6 +90,7 @@ def describe_job(config: PrepareConfig) -> str:
             config = replace(config, row_form=job.settings["row_form"])
     ends = "two end-of-text tokens" if enclosing is None else "[CLS] and [SEP]"
     around = f" between {ends}" if config.row_form == "enclosed" else ""
+    around += ", a document in each" if config.pack == "none" else ""
     fetched = f"fetch {' and '.join(missing)}; " if missing else ""
     return (
         f"{fetched}prepare {count} documents of {config.corpus} with {config.tokenizer} as rows of {config.length} "
@@ -232,8 +128,9 @@ def _fill(job: Job, tokenizer: Tokenizer | None) -> None:
     with _removed_if_useless(job):
         tokenizer = _saved_tokenizer(job, tokenizer)
     sizes = {"length": job.config.length, "shard_rows": job.config.rows_per_shard, "vocab_size": tokenizer.size}
-    enclosing = tokenizer.row_ends if job.settings["row_form"] == "enclosed" else None
-    writers = {name: SplitWriter(job.partial, name, **sizes, enclosing=enclosing) for name in SPLITS}
+    enclosing = tokenizer.row_ends if job.is_enclosed else None
+    pad_id = tokenizer.pad_id if job.is_padded else None
+    writers = {name: SplitWriter(job.partial, name, **sizes, enclosing=enclosing, pad_id=pad_id) for name in SPLITS}
     for name, writer in writers.items():
         writer.go_back_to(record["splits"].get(name, writer.record()))
     with _removed_if_useless(job):
@@ -270,8 +167,9 @@ def _training_texts(job: Job) -> Iterator[str]:
     left = _BPE_CHARACTERS
     for document in job.documents(0):
         if job.split_of(document.number) == "train":
-            yield document.text[:left]
-            left -= len(document.text)
+            text = document.prompt + document.text
+            yield text[:left]
+            left -= len(text)
             if left <= 0:
                 return
 
@@ -282,12 +180,14 @@ def _write_rows(job: Job, tokenizer: Tokenizer, writers: dict[str, SplitWriter],
     is_text8 = tokenizer.name == "text8"  # a token is a byte of the text8 form
     unrecorded, done = 0, start
     with Progress("preparing", unit="documents", total=job.total, done=start) as progress:
-        for chunk, encoded in _encoded(job, tokenizer, start):
-            pairs = [(document, ids) for document, ids in zip(chunk, encoded, strict=True) if ids.size]
+        for chunk, encoded, prompts in _encoded(job, tokenizer, start):
+            filled = [entry for entry in zip(chunk, encoded, prompts, strict=True) if entry[1].size]
             for name, writer in writers.items():
-                part = [(document, ids) for document, ids in pairs if job.split_of(document.number) == name]
-                text_bytes = sum(ids.size if is_text8 else document.bytes for document, ids in part)
-                writer.add([ids for _, ids in part], text_bytes)
+                part = [entry for entry in filled if job.split_of(entry[0].number) == name]
+                for document, _, prompt in part:
+                    _check_prompt(job, document, prompt, writer.room)
+                text_bytes = sum(ids.size - given if is_text8 else document.bytes for document, ids, given in part)
+                writer.add([ids for _, ids, _ in part], text_bytes, [given for _, _, given in part])
             done = chunk[-1].number + 1
             unrecorded += sum(ids.size for ids in encoded)
             progress.advance(len(chunk))
@@ -304,7 +204,15 @@ def _encoded(job: Job, tokenizer: Tokenizer, start: int) -> Iterator[_Encoded]:
     """Yield chunks of documents with their ids. While one is written, the next one is encoded on all cores."""
 
     def encode(chunk: list[Document]) -> _Encoded:
-        return chunk, tokenizer.encode_documents([document.text for document in chunk])
+        # A row of its own needs no end-of-text before [SEP].
+        ids = tokenizer.encode_documents(
+            [document.text for document in chunk], with_end=not (job.is_padded and job.is_enclosed)
+        )
+        if not any(document.prompt for document in chunk):
+            return chunk, ids, [0] * len(chunk)
+        prompts = [np.asarray(prompt, np.uint32) for prompt in tokenizer.encode_batch([d.prompt for d in chunk])]
+        joined = [np.concatenate([a, b]) if b.size else b for a, b in zip(prompts, ids, strict=True)]
+        return chunk, joined, [prompt.size for prompt in prompts]
 
     with ThreadPoolExecutor(max_workers=1) as background:
         ahead: Future[_Encoded] | None = None
@@ -316,12 +224,22 @@ def _encoded(job: Job, tokenizer: Tokenizer, start: int) -> Iterator[_Encoded]:
             yield ahead.result()
 
 
+def _check_prompt(job: Job, document: Document, prompt: int, room: int) -> None:
+    """Raise if a prompt leaves no place for its response."""
+    if prompt >= room:
+        longer = job.config.length + prompt + 1 - room
+        raise ArcmaskError(
+            f"document {document.number} of {job.config.corpus} has a prompt of {prompt} tokens, but a row has "
+            f"{job.config.length}; give --length {longer} or more"
+        )
+
+
 def _chunks(documents: Iterator[Document]) -> Iterator[list[Document]]:
     chunk: list[Document] = []
     size = 0
     for document in documents:
         chunk.append(document)
-        size += document.bytes + 1
+        size += document.bytes + len(document.prompt) + 1
         if size >= _CHUNK:
             yield chunk
             chunk, size = [], 0
@@ -357,16 +275,19 @@ def _write_index(job: Job, tokenizer: Tokenizer, writers: dict[str, SplitWriter]
     splits = {name: writer.finish() for name, writer in writers.items()}
     for name, split in splits.items():
         if split.rows == 0 and (name == "train" or job.holdout.kind != "none"):
+            where = f"the {name} documents of {job.config.corpus!r} (holdout {job.settings['holdout']})"
+            if job.is_padded:
+                raise ArcmaskError(f"{where} have no text; give more text")
             raise ArcmaskError(
-                f"the {name} documents of {job.config.corpus!r} (holdout {job.settings['holdout']}) have only "
-                f"{split.dropped_tokens} tokens, too few for a row of {job.config.length}; {_advice(job, name, splits)}"
+                f"{where} have only {split.dropped_tokens} tokens, too few for a row of {job.config.length}; "
+                f"{_advice(job, name, splits)}"
             )
     frequencies = io.BytesIO()
     np.save(frequencies, writers["train"].frequencies)
     write_whole(job.partial / FREQUENCIES, frequencies.getvalue())
     paths = sorted((job.partial / TOKENIZER).iterdir())
     index = Index(
-        format=FORMAT,
+        format=PADDED if job.is_padded else STREAM,
         settings=job.settings,
         tokenizer=tokenizer.name,
         tokenizer_files={path.name: hash_file(path).hexdigest() for path in paths},
@@ -382,6 +303,7 @@ def _write_index(job: Job, tokenizer: Tokenizer, writers: dict[str, SplitWriter]
             shard.name: sampled_hash(job.partial / shard.name) for split in splits.values() for shard in split.shards
         },
         source=job.corpus.source(),
+        pad_id=tokenizer.pad_id if job.is_padded else None,
     )
     write_whole(job.partial / INDEX, index.to_bytes())
 

@@ -10,7 +10,7 @@ seed and the step alone, so there is no state to save.
 Shapes: L tokens in a row, V ids in the vocabulary.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
@@ -21,13 +21,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from arcmask.data.row_corpus import RowCorpus
+from arcmask.data.row_corpus import Indices, RowCorpus
 from arcmask.data.tokenizers import Tokenizer, open_tokenizer
 from arcmask.errors import ArcmaskError, unknown_name
 from arcmask.files import check_hash, json_bytes, sampled_hash, sha256
+from arcmask.rows import PaddedRows, Rows
 from arcmask.run_folder import interpreting, read_settings
 
-FORMAT = 1
+STREAM, PADDED = 1, 2  # formats: rows of ids, and rows of one document each, with their lengths
+HEADER = 2  # numbers before the ids of a padded row: its tokens, and how many of them are a prompt
 INDEX, TOKENIZER, FREQUENCIES = "index.json", "tokenizer", "frequencies.npy"
 SPLITS = ("train", "validation")
 _NOT_HASHED = ("sampled", "source")
@@ -48,8 +50,9 @@ class Shard:
 class Split:
     """The rows of a split and the text they came from.
 
-    tokens = rows * length. dropped_tokens is the number of tokens that did not fill a last row. text_bytes is the UTF-8
-    length of the documents (in text8, of their text8 form with the spaces between them), so bits per byte are
+    tokens is rows * length, or in padded rows the number of tokens without padding and prompts. dropped_tokens is the
+    number of tokens that did not fill a last row, or that were cut off. text_bytes is the UTF-8 length of the documents
+    without prompts (in text8, of their text8 form with the spaces between them), so bits per byte are
     nats_per_token / ln 2 * (tokens + dropped_tokens) / text_bytes.
     """
 
@@ -66,7 +69,8 @@ class Index:
     """Everything about a prepared corpus except its tokens. `settings` are those of `prepare`, defaults filled in.
 
     `sampled` has the hash of a few pages of each shard, and `source` says what the corpus's files were. The hash does
-    not cover them, and folders of earlier versions have neither.
+    not cover them, and folders of earlier versions have neither. `pad_id` fills up rows of one document each; a folder
+    of streams has none.
     """
 
     format: int
@@ -83,24 +87,40 @@ class Index:
     frequencies_sha256: str
     sampled: dict[str, str] = field(default_factory=dict)
     source: dict[str, str] = field(default_factory=dict)
+    pad_id: int | None = None
 
     @property
     def hash(self) -> str:
         """One hash over the settings, the counts, and the hashes of all files."""
-        return _hash(asdict(self))
+        return _hash(self._fields)
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether each row is one document, padded."""
+        return self.pad_id is not None
+
+    @property
+    def columns(self) -> int:
+        """The numbers of a row in the files."""
+        return self.length + (HEADER if self.is_padded else 0)
+
+    @property
+    def _fields(self) -> dict[str, Any]:
+        """The content of index.json without its hash; folders of streams are written as earlier versions did."""
+        return {name: value for name, value in asdict(self).items() if name != "pad_id" or value is not None}
 
     def to_bytes(self) -> bytes:
         """Return the content of index.json."""
-        return json_bytes({**asdict(self), "hash": self.hash})
+        return json_bytes({**self._fields, "hash": self.hash})
 
     def describe(self) -> list[str]:
         """Return lines of text that summarise the corpus."""
-        return [
-            f"tokenizer {self.tokenizer}: {self.vocab_size} ids, mask {self.mask_id}; rows of {self.length} tokens, "
-            f"{self.settings.get('row_form', 'stream')}"
-        ] + [
+        form = f"rows of {'one document and up to ' if self.is_padded else ''}{self.length} tokens"
+        form += f", {self.settings.get('row_form', 'stream')}"
+        lost = "were cut off" if self.is_padded else "did not fill a last row"
+        return [f"tokenizer {self.tokenizer}: {self.vocab_size} ids, mask {self.mask_id}; {form}"] + [
             f"{name}: {split.rows} rows, {split.tokens} tokens from {split.documents} documents "
-            f"({split.text_bytes / 1e6:.1f} MB of text); {split.dropped_tokens} tokens did not fill a last row"
+            f"({split.text_bytes / 1e6:.1f} MB of text); {split.dropped_tokens} tokens {lost}"
             for name, split in self.splits.items()
         ]
 
@@ -117,8 +137,9 @@ def read_index(folder: str | Path) -> Index:
         version, recorded = fields["format"], fields.pop("hash")
     except (ArcmaskError, KeyError) as error:
         raise ArcmaskError(f"{str(path)!r} is damaged; {_ADVICE}") from error
-    if version != FORMAT:
-        raise ArcmaskError(f"{str(folder)!r} has the format {version}, but this version of arcmask reads {FORMAT}")
+    if version not in (STREAM, PADDED):
+        known = f"{STREAM} and {PADDED}"
+        raise ArcmaskError(f"{str(folder)!r} has the format {version}, but this version of arcmask reads {known}")
     if _hash(fields) != recorded or not all(isinstance(fields.get(name, {}), dict) for name in _NOT_HASHED):
         raise ArcmaskError(f"{str(path)!r} was changed since it was written; {_ADVICE}")
     with interpreting(path, "an index"):
@@ -167,6 +188,7 @@ class PreparedCorpus(RowCorpus):
             vocab_size=index.vocab_size,
             mask_id=index.mask_id,
             tokenizer_name=index.tokenizer,
+            is_padded=index.is_padded,
         )
         self.folder = folder
         self.index = index
@@ -194,20 +216,45 @@ class PreparedCorpus(RowCorpus):
         # A copy in another process maps the files again; the pages are shared.
         return open_prepared, (str(self.folder), self.split)
 
-    def rows(self, indices: Sequence[int] | NDArray[np.int64] | Tensor) -> Tensor:
-        """Return the token ids of rows: indices (n,) -> (n, L)."""
+    def rows(self, indices: Indices) -> Rows:
+        """Return the token ids of rows: indices (n,) -> (n, L). Rows of one document each are `PaddedRows`."""
+        numbers, values = self._read(indices, slice(None))
+        header, tokens = values[:, : self.index.columns - self.length], values[:, self.index.columns - self.length :]
+        largest = tokens.max(1, initial=0)
+        self._check(
+            numbers, largest >= self.vocab_size, lambda row: f"the token id {largest[row]} of {self.vocab_size}"
+        )
+        if not self.index.is_padded:
+            return torch.from_numpy(tokens)
+        lengths, prompts = header.T
+        is_bad = (lengths < 1) | (lengths > self.length) | (prompts >= lengths)
+        self._check(numbers, is_bad, lambda row: f"{lengths[row]} tokens, {prompts[row]} of them a prompt")
+        return PaddedRows(*map(torch.from_numpy, (tokens.copy(), lengths.copy(), prompts.copy())))
+
+    def counts(self, indices: Indices) -> NDArray[np.int64]:
+        """Return how many tokens of each row are counted: neither padding nor part of a prompt."""
+        if not self.index.is_padded:
+            return super().counts(indices)
+        _, header = self._read(indices, slice(HEADER))
+        return header[:, 0] - header[:, 1]
+
+    def _read(self, indices: Indices, columns: slice) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the numbers of rows (n,), and some columns of what the files hold for them."""
         numbers = np.asarray(indices, dtype=np.int64)
         if numbers.size and not 0 <= numbers.min() <= numbers.max() < len(self):
             raise ArcmaskError(f"rows run from 0 to {len(self) - 1}, not from {numbers.min()} to {numbers.max()}")
-        tokens = np.empty((numbers.size, self.length), dtype=np.int64)
+        values = np.empty((numbers.size, len(range(self.index.columns)[columns])), dtype=np.int64)
         for position, (shard, row) in enumerate(zip(*divmod(numbers, self.index.shard_rows), strict=True)):
-            tokens[position] = self._shards[shard][row]
-        if tokens.max(initial=0) >= self.vocab_size:
-            position = int((tokens.max(1) >= self.vocab_size).argmax())
+            values[position] = self._shards[shard][row, columns]
+        return numbers, values
+
+    def _check(self, numbers: NDArray[np.int64], is_bad: NDArray[np.bool_], describe: Callable[[int], str]) -> None:
+        """Raise if one of the rows is bad."""
+        if is_bad.any():
+            position = int(is_bad.argmax())
             shard, row = divmod(int(numbers[position]), self.index.shard_rows)
-            path, token = self.folder / self.record.shards[shard].name, tokens[position].max()
-            raise ArcmaskError(f"{path}, row {row}, has the token id {token} of {self.vocab_size}; {_ADVICE}")
-        return torch.from_numpy(tokens)
+            path = self.folder / self.record.shards[shard].name
+            raise ArcmaskError(f"{path}, row {row}, has {describe(position)}; {_ADVICE}")
 
     @property
     def frequencies(self) -> Tensor:
@@ -224,14 +271,14 @@ class PreparedCorpus(RowCorpus):
     def _map(self, name: str, rows: int) -> NDArray[np.unsignedinteger]:
         path = self.folder / name
         dtype = np.dtype(self.index.dtype).newbyteorder("<")
-        size = rows * self.length * dtype.itemsize
+        size = rows * self.index.columns * dtype.itemsize
         if not path.is_file():
             raise ArcmaskError(f"{str(path)!r} is missing; {_ADVICE}")
         if (actual := path.stat().st_size) != size:
             raise ArcmaskError(f"{str(path)!r} has {actual} bytes where {size} are recorded; {_ADVICE}")
         if name in self.index.sampled:
             _check_sample(path, path.stat().st_mtime_ns, self.index.sampled[name])
-        return np.memmap(path, dtype=dtype, mode="r", shape=(rows, self.length))
+        return np.memmap(path, dtype=dtype, mode="r", shape=(rows, self.index.columns))
 
 
 def open_prepared(folder: str | Path, split: str = "train") -> PreparedCorpus:
@@ -257,14 +304,20 @@ class Batches:
             raise ArcmaskError(f"the batch size {batch_size} cannot be shared equally by {world} processes")
         self.corpus, self.batch_size, self.seed, self.rank, self.world = corpus, batch_size, seed, rank, world
 
-    def batch(self, step: int) -> Tensor:
+    def batch(self, step: int) -> Rows:
         """Return this rank's rows of a step, counted from 0: (batch_size / world, L)."""
         return self.corpus.rows(self.indices(step))
 
+    def tokens(self, step: int) -> int:
+        """Return how many tokens of the global batch of a step are counted."""
+        return int(self.corpus.counts(self._global_indices(step)).sum())
+
     def indices(self, step: int) -> NDArray[np.int64]:
         """Return the numbers of this rank's rows of a step: (batch_size / world,)."""
-        first = step * self.batch_size
-        positions = np.arange(first, first + self.batch_size)[interleaved(self.rank, self.world)]
+        return self._global_indices(step)[interleaved(self.rank, self.world)]
+
+    def _global_indices(self, step: int) -> NDArray[np.int64]:
+        positions = np.arange(step * self.batch_size, (step + 1) * self.batch_size)
         epochs, offsets = np.divmod(positions, len(self.corpus))
         return shuffled(offsets, len(self.corpus), self.seed, epochs)
 

@@ -15,7 +15,9 @@ from torch import Tensor
 from arcmask.data.tokenizers import Tokenizer
 from arcmask.errors import ArcmaskError
 from arcmask.files import sha256
+from arcmask.rows import PaddedRows, Rows, counts_of, tokens_of
 
+Indices = Sequence[int] | NDArray[np.int64] | Tensor
 _GOLDEN = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio: its multiples modulo 2^64 lie far from each other
 
 
@@ -23,10 +25,19 @@ class RowCorpus(ABC):
     """Clean rows of token ids, and what training, diagnostics and evaluation ask about them. `len()` is N."""
 
     def __init__(
-        self, *, source: str, split: str, count: int, length: int, vocab_size: int, mask_id: int, tokenizer_name: str
+        self,
+        *,
+        source: str,
+        split: str,
+        count: int,
+        length: int,
+        vocab_size: int,
+        mask_id: int,
+        tokenizer_name: str,
+        is_padded: bool = False,
     ) -> None:
         self.source, self.split = source, split  # where the rows are from
-        self.length = length  # L
+        self.length, self.is_padded = length, is_padded  # L, and whether rows may be shorter
         self.vocab_size, self.mask_id, self.tokenizer_name = vocab_size, mask_id, tokenizer_name
         self._count = count
 
@@ -34,8 +45,12 @@ class RowCorpus(ABC):
         return self._count
 
     @abstractmethod
-    def rows(self, indices: Sequence[int] | NDArray[np.int64] | Tensor) -> Tensor:
+    def rows(self, indices: Indices) -> Rows:
         """Return the token ids of rows: indices (n,) -> (n, L)."""
+
+    def counts(self, indices: Indices) -> NDArray[np.int64]:
+        """Return how many tokens of each row are counted: indices (n,) -> (n,)."""
+        return np.full(len(np.asarray(indices)), self.length, dtype=np.int64)
 
     @abstractmethod
     def tokenizer(self) -> Tokenizer | None:
@@ -87,7 +102,7 @@ class RowCorpus(ABC):
 class TensorRows(RowCorpus):
     """Rows (N, L) in memory, of a model with this mask and tokenizer, and held-out rows if there are any.
 
-    Without `mask_id`, the mask is the id after the largest of the rows.
+    Without `mask_id`, the mask is the id after the largest of the rows. Lists of different lengths become `PaddedRows`.
 
     >>> import torch
     >>> from arcmask.data import TensorRows
@@ -99,28 +114,36 @@ class TensorRows(RowCorpus):
     def __init__(
         self, rows: Any, *, mask_id: int | None = None, tokenizer: Tokenizer | None = None, held_out: Any = None
     ) -> None:
-        tokens = _as_tokens(rows)
+        clean = as_rows(rows, 1 if mask_id == 0 else 0)
+        tokens = tokens_of(clean)
+        text = clean.flatten()
         if mask_id is None:
-            mask_id = int(tokens.max()) + 1
-        elif bool((tokens == mask_id).any()):
+            mask_id = int(text.max()) + 1
+        elif bool((text == mask_id).any()):
             raise ArcmaskError(f"rows are clean text, but they have the id of the mask, {mask_id}")
+        is_padded = isinstance(clean, PaddedRows)
         super().__init__(
-            source=f"{len(tokens)} rows of {tokens.shape[1]} tokens, sha256 {sha256(tokens.numpy().tobytes())[:16]}",
+            source=f"{len(tokens)} rows of {tokens.shape[1]} tokens, sha256 {_hash(clean)[:16]}",
             split="rows",
             count=len(tokens),
             length=tokens.shape[1],
-            vocab_size=1 + max(int(tokens.max()), mask_id),
+            vocab_size=1 + max(int(text.max()), mask_id),
             mask_id=mask_id,
             tokenizer_name="no tokenizer" if tokenizer is None else tokenizer.name,
+            is_padded=is_padded,
         )
-        self._tokens, self._tokenizer = tokens, tokenizer
+        self._rows, self._text, self._tokenizer = clean, text, tokenizer
         self._held_out = None if held_out is None else TensorRows(held_out, mask_id=mask_id, tokenizer=tokenizer)
         if self._held_out is not None:
             self.vocab_size = max(self.vocab_size, self._held_out.vocab_size)
 
-    def rows(self, indices: Sequence[int] | NDArray[np.int64] | Tensor) -> Tensor:
+    def rows(self, indices: Indices) -> Rows:
         """Return the token ids of rows: indices (n,) -> (n, L)."""
-        return self._tokens[torch.as_tensor(np.asarray(indices, dtype=np.int64))]
+        return self._rows[torch.as_tensor(np.asarray(indices, dtype=np.int64))]
+
+    def counts(self, indices: Indices) -> NDArray[np.int64]:
+        """Return how many tokens of each row are counted: indices (n,) -> (n,)."""
+        return counts_of(self.rows(indices)).numpy()
 
     def tokenizer(self) -> Tokenizer | None:
         """Return the tokenizer that was given."""
@@ -129,19 +152,34 @@ class TensorRows(RowCorpus):
     @property
     def frequencies(self) -> Tensor:
         """The number of times that each id occurs, (V,)."""
-        return torch.bincount(self._tokens.flatten(), minlength=self.vocab_size)
+        return torch.bincount(self._text, minlength=self.vocab_size)
 
     @property
     def bytes_per_token(self) -> float | None:
         """The bytes of text that a token stands for; None without a tokenizer."""
         if self._tokenizer is None:
             return None
-        return len(self._tokenizer.decode(self._tokens.flatten().tolist()).encode()) / self._tokens.numel()
+        return len(self._tokenizer.decode(self._text.tolist()).encode()) / self._text.numel()
 
     @property
     def held_out(self) -> "TensorRows | None":
         """The held-out rows that were given, or None."""
         return self._held_out
+
+
+def as_rows(rows: Any, pad_id: int = 0) -> Rows:
+    """Return rows as a tensor (N, L) of ids on the CPU; lists of different lengths as padded rows."""
+    if isinstance(rows, PaddedRows):
+        tokens = _as_tokens(rows.tokens)
+        return PaddedRows(tokens, rows.lengths.long().cpu(), rows.prompts.long().cpu())
+    if isinstance(rows, list | tuple) and len({len(row) if hasattr(row, "__len__") else -1 for row in rows}) > 1:
+        return PaddedRows.of([_as_tokens([row])[0].tolist() for row in rows], pad_id=pad_id)
+    return _as_tokens(rows)
+
+
+def _hash(rows: Rows) -> str:
+    content = [tokens_of(rows), *([rows.lengths, rows.prompts] if isinstance(rows, PaddedRows) else [])]
+    return sha256(b"".join(part.numpy().tobytes() for part in content))
 
 
 def _as_tokens(rows: Any) -> Tensor:

@@ -85,6 +85,12 @@ class Tokenizer:
         return () if self.enclosing is None else tuple(sorted({*self.inner.all_special_ids, self.mask_id}))
 
     @property
+    def pad_id(self) -> int:
+        """The id that fills up a row behind its last token. The model does not see it; any but the mask would do."""
+        choices = (self.inner.pad_token_id, self.end_id, 0, 1)
+        return next(choice for choice in choices if choice is not None and choice != self.mask_id)
+
+    @property
     def mask_token(self) -> str:
         """The mask as text: [MASK], or <mask> in RoBERTa."""
         return str(self.inner.convert_ids_to_tokens(self.mask_id))
@@ -131,16 +137,16 @@ class Tokenizer:
         first, last = list(ids[:1]) == [begin], list(ids[-1:]) == [end]
         return self.decode(ids[int(first) : len(ids) - int(last)])
 
-    def encode_documents(self, texts: Sequence[str]) -> list[NDArray[np.uint32]]:
-        """Return the ids of whole documents for a stream: each ends with end-of-text, or in text8 with one space.
+    def encode_documents(self, texts: Sequence[str], *, with_end: bool = True) -> list[NDArray[np.uint32]]:
+        """Return the ids of whole documents: each ends with end-of-text, or in text8 with one space.
 
-        A blank document gives no ids.
+        A blank document gives no ids. `with_end` is whether end-of-text is added.
         """
         ids = self.encode_batch(["" if text.isspace() else text for text in texts])
         documents = [np.asarray(document, dtype=np.uint32) for document in ids]
         if self.name == "text8":
             return [_end_with_one_space(document) for document in documents]
-        end = np.asarray([] if self.end_id is None else [self.end_id], dtype=np.uint32)
+        end = np.asarray([self.end_id] if with_end and self.end_id is not None else [], dtype=np.uint32)
         return [np.concatenate([document, end]) if document.size else document for document in documents]
 
     def save(self, folder: str | Path) -> None:

@@ -18,6 +18,7 @@ from arcmask.feedback.registry import Function
 from arcmask.model import Denoiser
 from arcmask.model.denoiser import maskable
 from arcmask.objective import TwoPass
+from arcmask.rows import Rows, counts_of, trimmed
 
 WEIGHTS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
 TIME_EDGES = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -80,11 +81,11 @@ class GainCurve:
 class Draft:
     """A masked batch with the candidates of its draft pass, which all operators and weights share."""
 
-    rows: Tensor  # (B, L)
+    rows: Rows  # (B, L)
     time: Tensor  # (B,)
     masked: Tensor  # (B, L)
     candidates: Candidates
-    plain: Tensor  # (B,) the plain bound of each row in nats per token, float64
+    plain: Tensor  # (B,) the plain bound of each row over the mean number of tokens in a row, float64
 
 
 class Drafts:
@@ -93,22 +94,20 @@ class Drafts:
     Rows, times and masks are those of `likelihood_bound` on the same batches with the same seed.
     """
 
-    def __init__(
-        self, denoiser: Denoiser, rows: Tensor, *, top_k: int = 3, seed: int = 0, batch_size: int = 16
-    ) -> None:
+    def __init__(self, denoiser: Denoiser, rows: Rows, *, top_k: int = 3, seed: int = 0, batch_size: int = 16) -> None:
         if rows.ndim != 2 or len(rows) < 2:
             raise ArcmaskError(
                 f"rows must have the shape (N, L) with two rows or more, but they have {tuple(rows.shape)}"
             )
         if isinstance(denoiser, nn.Module):
             denoiser.eval()
-        self.denoiser, self.length = denoiser, rows.shape[1]
+        self.denoiser, self.length = denoiser, counts_of(rows).double().mean().cpu()
         objective, table, gate = TwoPass(denoiser, None), denoiser.table, Gate(probability=0.0)
         dtype = torch.promote_types(table.dtype, torch.float32)
         self.batches: list[Draft] = []
         for number, batch in enumerate(rows.split(batch_size)):
             draw = gate.draw(seed, number, *batch.shape)
-            masked = maskable(denoiser, batch, draw.masked)
+            batch, masked = trimmed(batch, maskable(denoiser, batch, draw.masked))
             inputs = batch.to(table.device), draw.time.to(table.device, dtype), masked.to(table.device)
             candidates, plain = objective.draft(*inputs, top_k)
             self.batches.append(Draft(*inputs, candidates, plain.per_sequence.double().cpu() / self.length))
@@ -146,7 +145,7 @@ class Drafts:
 
 def gain_curve(
     denoiser: Denoiser,
-    rows: Tensor,
+    rows: Rows,
     operators: Sequence[str | Function | Operator] | None = None,
     weights: Sequence[float] = WEIGHTS,
     seed: int = 0,

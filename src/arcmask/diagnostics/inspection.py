@@ -42,6 +42,7 @@ from arcmask.feedback import Confidence, SoftMask, find_operator
 from arcmask.files import json_bytes, write_whole, written_whole
 from arcmask.model import Denoiser, Model
 from arcmask.progress import Progress
+from arcmask.rows import Rows
 from arcmask.run_folder import CONFIG, METRICS, find_run, interpreting, read_metrics, read_settings, read_yaml
 from arcmask.settings.inspect import GENERATION, NAMES, InspectConfig
 
@@ -277,7 +278,7 @@ def _ready(denoiser: Denoiser) -> Denoiser:
     return denoiser.eval() if isinstance(denoiser, nn.Module) else denoiser
 
 
-def _rows(config: InspectConfig, corpus: RowCorpus, denoiser: Denoiser, tokens: int) -> Tensor:
+def _rows(config: InspectConfig, corpus: RowCorpus, denoiser: Denoiser, tokens: int) -> Rows:
     """Return rows of text (N, L) that the seed chooses, of so many tokens; raise if the corpus does not fit."""
     check_corpus(corpus, denoiser)
     count = min(len(corpus), -(-tokens // corpus.length))

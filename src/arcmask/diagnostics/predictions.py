@@ -16,6 +16,7 @@ from arcmask.candidates import Candidates, top_candidates
 from arcmask.errors import ArcmaskError
 from arcmask.model import Denoiser
 from arcmask.model.denoiser import maskable
+from arcmask.rows import Rows, attention_mask_of, hidden_of, tokens_of
 
 TIMES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 _CHUNK = 1 << 22  # numbers in memory at a time: of logits, and of candidates' embeddings
@@ -58,7 +59,7 @@ def histogram(values: Tensor, edges: Tensor) -> list[int]:
 
 @torch.no_grad()
 def predict(
-    denoiser: Denoiser, rows: Tensor, times: Sequence[float] = TIMES, *, top_k: int = 3, seed: int = 0
+    denoiser: Denoiser, rows: Rows, times: Sequence[float] = TIMES, *, top_k: int = 3, seed: int = 0
 ) -> list[Predictions]:
     """Mask clean rows (N, L) at each time, and return what the draft pass predicts there.
 
@@ -69,19 +70,20 @@ def predict(
     return [_predict_at(denoiser, rows, time, uniform < time, top_k) for time in times]
 
 
-def _predict_at(denoiser: Denoiser, rows: Tensor, time: float, masked: Tensor, top_k: int) -> Predictions:
+def _predict_at(denoiser: Denoiser, rows: Rows, time: float, masked: Tensor, top_k: int) -> Predictions:
     if not bool(masked.any()):
         raise ArcmaskError(f"at t = {time} none of the {rows.numel()} tokens is masked; use more tokens")
     device, vocabulary = denoiser.table.device, denoiser.table.shape[0]
     rows, masked = rows.to(device), maskable(denoiser, rows, masked).to(device)
-    tokens = rows.masked_fill(masked, denoiser.mask_id)
+    tokens = tokens_of(rows).masked_fill(masked, denoiser.mask_id)
     height, parts = max(1, _PASS // rows.shape[1]), []
     for start in range(0, len(rows), height):
         batch = slice(start, start + height)
-        hidden = denoiser.hidden(embedding(tokens[batch], denoiser.table))[masked[batch]]
+        embeddings = embedding(tokens[batch], denoiser.table)
+        hidden = hidden_of(denoiser, embeddings, attention_mask_of(rows[batch]))[masked[batch]]
         for chunk in hidden.split(max(1, _CHUNK // vocabulary)):
             parts.append(top_candidates(denoiser.logits(chunk), top_k, exclude=denoiser.mask_id))
-    return Predictions(time=time, targets=rows[masked], candidates=Candidates.join(parts).check())
+    return Predictions(time=time, targets=tokens_of(rows)[masked], candidates=Candidates.join(parts).check())
 
 
 def points_of(table: Tensor, candidates: Candidates, dtype: torch.dtype) -> Iterator[tuple[Tensor, Tensor]]:

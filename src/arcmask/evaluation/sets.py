@@ -14,8 +14,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from torch import Tensor
-
 import arcmask.evaluation.scores as scoring
 from arcmask.checkpoint.fitting import check_corpus
 from arcmask.data import RowCorpus, Tokenizer, open_prepared, open_tokenizer
@@ -30,6 +28,7 @@ from arcmask.files import sha256
 from arcmask.model import Denoiser
 from arcmask.objective import TwoPass, likelihood_bound
 from arcmask.progress import Progress
+from arcmask.rows import Rows
 from arcmask.run_folder import check_output, read_settings
 from arcmask.settings.evaluate import KMEANS_SEEDS, EvaluateConfig, PerplexitySettings
 
@@ -208,7 +207,7 @@ def likelihood(
     objective = TwoPass(denoiser, feedback)
     bytes_per_token = corpus.bytes_per_token
 
-    def batches(progress: Progress) -> Iterator[Tensor]:
+    def batches(progress: Progress) -> Iterator[Rows]:
         for start in range(0, count, batch_size):
             batch = corpus.rows(numbers[start : start + batch_size])
             yield batch

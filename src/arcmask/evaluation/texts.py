@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from arcmask.data import Tokenizer, open_prepared, read_index
 from arcmask.data.prepared import INDEX
 from arcmask.errors import ArcmaskError
 from arcmask.evaluation.evaluator import END
+from arcmask.rows import PaddedRows, Rows
 
 _WORD = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]+)*")
 _TOKENS_FOR_WORDS = 20_000_000  # tokens of a corpus whose words are collected, at most
@@ -118,11 +118,17 @@ class ReferenceWords:
     source: str
 
 
-def words_of_rows(rows: Tensor, tokenizer: Tokenizer | None) -> ReferenceWords:
+def words_of_rows(rows: Rows, tokenizer: Tokenizer | None) -> ReferenceWords:
     """Collect the words of rows (N, L)."""
     if tokenizer is None:
         raise ArcmaskError("the model has no tokenizer, so the words of the rows are not known; give a quality")
-    return ReferenceWords(frozenset(words_of(tokenizer.decode(rows.flatten().tolist()))), f"{len(rows)} rows")
+    # Rows of one length are pieces of a stream and may cut words; padded rows are texts of their own.
+    texts = (
+        map(tokenizer.decode_row, rows.tolist())
+        if isinstance(rows, PaddedRows)
+        else [tokenizer.decode(rows.flatten().tolist())]
+    )
+    return ReferenceWords(frozenset(word for text in texts for word in words_of(text)), f"{len(rows)} rows")
 
 
 class Reference:
@@ -163,6 +169,9 @@ class Reference:
         rows = min(len(corpus), max(1, _TOKENS_FOR_WORDS // corpus.length))
         for start in range(0, rows, _ROWS_AT_A_TIME):
             part = corpus.rows(np.arange(start, min(start + _ROWS_AT_A_TIME, rows)))
+            if isinstance(part, PaddedRows):  # texts of their own
+                yield from map(tokenizer.decode_row, part.tolist())
+                continue
             text = rest + tokenizer.decode([token for token in part.flatten().tolist() if token not in around])
             cut = text.rfind(" ") + 1
             rest = text[cut:]

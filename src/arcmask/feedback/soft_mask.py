@@ -21,6 +21,7 @@ from arcmask.errors import ArcmaskError, check_band, check_range, unknown_name
 from arcmask.feedback.calibration import draft_entropies
 from arcmask.feedback.confidence import MEAN_WEIGHT, Confidence
 from arcmask.feedback.registry import OPERATORS, Function, Operator, default_colour, find_operator
+from arcmask.rows import Rows
 
 BAND = (0.2, 0.8)  # the paper's, and that of checkpoints that do not say
 _SETTINGS = ("operator", "top_k", "karcher_steps", "confidence")
@@ -101,7 +102,7 @@ class SoftMask(nn.Module):
     def calibrated(
         cls,
         denoiser: Any,
-        rows: Tensor,
+        rows: Rows,
         operator: str | Function | Operator = "spherical",
         top_k: int = 3,
         karcher_steps: int = 3,

@@ -24,6 +24,7 @@ from arcmask.errors import ArcmaskError, unknown_name
 from arcmask.feedback import SoftMask
 from arcmask.files import written_whole
 from arcmask.ranks import local_rank
+from arcmask.rows import Rows, maskable_of, tokens_of
 from arcmask.settings import PRECISIONS, Precision
 
 FEEDBACK_FILE = "feedback.json"
@@ -46,7 +47,9 @@ class Denoiser(Protocol):
     """A model that maps embeddings to hidden states and hidden states to raw logits.
 
     Shapes: B sequences, L positions, V vocabulary, D and H widths, M rows. If the logits are one `nn.Linear` of the
-    rows, a denoiser may offer that layer as `linear_head`; the training loss then takes less time and memory.
+    rows, a denoiser may offer that layer as `linear_head`; the training loss then takes less time and memory. For rows
+    of different lengths, `hidden` must have a second argument, `attention_mask=None`, which is then (B, L), True where
+    a position is not padding.
 
     >>> import torch
     >>> import arcmask
@@ -118,6 +121,13 @@ class Model(nn.Module, Denoiser):
                 self.tokenizer.save(scratch)
 
     @abstractmethod
+    def hidden(self, embeddings: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        """Return the hidden states (B, L, H) of embeddings (B, L, D).
+
+        `attention_mask` (B, L) is True where a position is not padding.
+        """
+
+    @abstractmethod
     def save_weights(self, folder: Path, **options: Any) -> None:
         """Write the weights and the configuration into a folder."""
 
@@ -142,12 +152,12 @@ class Model(nn.Module, Denoiser):
         return self
 
 
-def maskable(denoiser: Denoiser, rows: Tensor, masked: Tensor) -> Tensor:
-    """Return the masked positions (B, L) of rows (B, L) without those that hold [CLS] or [SEP]."""
-    enclosing = getattr(denoiser, "enclosing", None)
+def maskable(denoiser: Denoiser, rows: Rows, masked: Tensor) -> Tensor:
+    """Return the masked positions (B, L) of rows (B, L) without [CLS], [SEP], padding and prompts."""
+    enclosing, masked, tokens = getattr(denoiser, "enclosing", None), maskable_of(rows, masked), tokens_of(rows)
     if enclosing is None:
         return masked
-    return masked & ~torch.isin(rows, rows.new_tensor(enclosing))
+    return masked & ~torch.isin(tokens, tokens.new_tensor(enclosing))
 
 
 @contextmanager

@@ -131,21 +131,21 @@ class Block(nn.Module):
         )
         self.adaLN_modulation = ZeroLinear(config.cond_dim, 6 * width)
 
-    def forward(self, x: Tensor, condition: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    def forward(self, x: Tensor, condition: Tensor, cos: Tensor, sin: Tensor, seen: Tensor | None = None) -> Tensor:
         # Shift, scale and gate of the attention come first, then those of the MLP.
         modulation = self.adaLN_modulation(condition).squeeze(0).chunk(6, dim=-1)
         attention_shift, attention_scale, attention_gate, mlp_shift, mlp_scale, mlp_gate = modulation
-        branch = self.attend(self.norm1(x, attention_shift, attention_scale), cos, sin)
+        branch = self.attend(self.norm1(x, attention_shift, attention_scale), cos, sin, seen)
         x = x + attention_gate * functional.dropout(branch, self.dropout, self.training)
         branch = self.feed_forward(self.norm2(x, mlp_shift, mlp_scale))
         return x + mlp_gate * functional.dropout(branch, self.dropout, self.training)
 
-    def attend(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        # Packed as (three, heads, head_dim); every position sees every other.
+    def attend(self, x: Tensor, cos: Tensor, sin: Tensor, seen: Tensor | None = None) -> Tensor:
+        # Packed as (three, heads, head_dim); every position sees every other, except for padding.
         q, k, v = self.attn_qkv(x).unflatten(-1, (3, self.n_heads, -1)).permute(2, 0, 3, 1, 4)
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
         # Copying v saves memory: a view would keep the unrotated q and k alive for the backward pass.
-        y = functional.scaled_dot_product_attention(q, k, v.contiguous())
+        y = functional.scaled_dot_product_attention(q, k, v.contiguous(), attn_mask=seen)
         return self.attn_out(y.transpose(1, 2).flatten(2))
 
     def feed_forward(self, x: Tensor) -> Tensor:
@@ -184,14 +184,15 @@ class DiT(nn.Module):
         self.output_layer = OutputLayer(config)
         self.checkpoint_blocks = False  # keep only the inputs of blocks, and run them again in the backward pass
 
-    def forward(self, embeddings: Tensor) -> Tensor:
+    def forward(self, embeddings: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         # Without time conditioning the noise level is zero, so one row serves all sequences.
         condition = functional.silu(self.sigma_map(torch.zeros(1, device=embeddings.device)))
         cos, sin = self.rotary_emb(embeddings.shape[1], embeddings.device)
+        seen = None if attention_mask is None else attention_mask.bool()[:, None, None]
         x = embeddings
         for block in self.blocks:
             if self.checkpoint_blocks and torch.is_grad_enabled():
-                x = checkpoint(block, x, condition, cos, sin, use_reentrant=False)
+                x = checkpoint(block, x, condition, cos, sin, seen, use_reentrant=False)
             else:
-                x = block(x, condition, cos, sin)
+                x = block(x, condition, cos, sin, seen)
         return self.output_layer.prepare(x, condition)

@@ -51,10 +51,13 @@ class MDLM(Model, PreTrainedModel):
         """The input embeddings (V, D)."""
         return self.backbone.vocab_embed.embedding
 
-    def hidden(self, embeddings: Tensor) -> Tensor:
-        """Return the input (B, L, D) of the output layer for embeddings (B, L, D)."""
+    def hidden(self, embeddings: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        """Return the input (B, L, D) of the output layer for embeddings (B, L, D).
+
+        `attention_mask` (B, L) is True where a position is not padding.
+        """
         self.check_length(embeddings.shape[1])
-        return self.backbone(embeddings)
+        return self.backbone(embeddings, attention_mask)
 
     def logits(self, hidden_rows: Tensor) -> Tensor:
         """Return the raw logits (M, V) of hidden rows (M, D)."""
@@ -66,7 +69,10 @@ class MDLM(Model, PreTrainedModel):
         return self.backbone.output_layer.linear
 
     def forward(
-        self, input_ids: ModelInput | Tensor | None = None, inputs_embeds: Tensor | None = None
+        self,
+        input_ids: ModelInput | Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        attention_mask: Tensor | None = None,
     ) -> MaskedLMOutput:
         """Return all logits (B, L, V) of ids (B, L) or embeddings (B, L, D), as transformers models do.
 
@@ -76,7 +82,8 @@ class MDLM(Model, PreTrainedModel):
         if source is None or (input_ids is not None and inputs_embeds is not None):
             raise ArcmaskError("give either input_ids or inputs_embeds")
         embeddings = self.backbone.vocab_embed(source)
-        return MaskedLMOutput(logits=self.logits(self.hidden(embeddings)))  # type: ignore[arg-type]
+        logits = self.logits(self.hidden(embeddings, attention_mask))
+        return MaskedLMOutput(logits=logits)  # type: ignore[arg-type]
 
     def set_dropout(self, dropout: float) -> None:
         """Change the dropout of every block."""

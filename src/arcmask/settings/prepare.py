@@ -57,6 +57,7 @@ class PrepareConfig:
         row_form: What a row is: `stream` (a piece of the joined documents) or `enclosed` (a piece that is shorter by
             two, between [CLS] and [SEP] or between two end-of-text tokens). Default: enclosed if the tokenizer has
             [CLS] and [SEP].
+        pack: `stream` joins the documents and cuts them into rows; `none` makes each document a row, padded or cut off.
         kind: What text it is, for a copy of a known corpus: openwebtext says that the files hold OpenWebText. Default:
             what the name of the corpus says.
         text_key: The key or column that holds the text, in JSONL, parquet and hub datasets.
@@ -72,6 +73,7 @@ class PrepareConfig:
     holdout: str | None = None
     documents: int | None = None
     row_form: Literal["stream", "enclosed"] | None = None
+    pack: Literal["stream", "none"] = "stream"
     kind: str | None = None
     text_key: str = "text"
     streaming: bool = False
@@ -84,6 +86,7 @@ class PrepareConfig:
                 raise ArcmaskError(f"{name} is empty")
         check_range(2, MAX_LENGTH, self, "length")
         check_choice("row_form", self.row_form or "stream", ("stream", "enclosed"))
+        check_choice("pack", self.pack, ("stream", "none"))
         check_range(1, 10**12, self, "documents", "shard_rows")
         if self.streaming and not self.corpus.startswith("hub:"):
             raise ArcmaskError(f"only a hub dataset (hub:NAME) can be streamed, but the corpus is {self.corpus!r}")

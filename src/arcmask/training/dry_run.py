@@ -4,20 +4,20 @@ import time
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from arcmask.data import open_prepared
 from arcmask.feedback import Gate
 from arcmask.model import autocast, best_device
 from arcmask.objective import TwoPass
 from arcmask.ranks import world_size
+from arcmask.rows import Rows
 from arcmask.settings import Precision
 from arcmask.settings.train import TrainConfig
 from arcmask.training.checks import STATE_BYTES, build_feedback, check_before_loading
 from arcmask.training.start import build_model, calibrate, describe_start, measure_entropies
 
 
-def measure_step(objective: TwoPass, rows: Tensor, precision: Precision = "auto") -> tuple[float, float]:
+def measure_step(objective: TwoPass, rows: Rows, precision: Precision = "auto") -> tuple[float, float]:
     """Return the seconds of a training step on rows (B, L) without and with feedback."""
     device = objective.denoiser.table.device
     draw = Gate(probability=1.0).draw(0, 0, *rows.shape)

@@ -29,6 +29,7 @@ from arcmask.model import MDLM, Model, autocast
 from arcmask.objective import TwoPass, sequence_losses
 from arcmask.progress import Progress, announce
 from arcmask.ranks import rank
+from arcmask.rows import trimmed
 from arcmask.run_folder import interpreting, locked_run, newest_checkpoint
 from arcmask.settings.train import AUTO, TrainConfig
 from arcmask.training.checks import build_feedback, build_gate, check_before_loading
@@ -163,31 +164,32 @@ class Trainer:
         set_rates(self.optimiser, rate(config, step))
         self.optimiser.zero_grad(set_to_none=True)
         self.wrapped.train()
-        sums = torch.zeros(Sums.SIZE, dtype=torch.float64)
+        sums, tokens = torch.zeros(Sums.SIZE, dtype=torch.float64), self.batches.tokens(step)
         parts = max(1, share // config.micro_batch)
         for number in range(parts):
             part = interleaved(number, parts)
+            part_rows, part_masked = trimmed(rows[part], masked[part])
             torch.manual_seed(_dropout_seed(config.seed, step, self.rank, number))
             last = number == parts - 1
             hold = nullcontext() if last else self.accelerator.no_sync(self.wrapped)
             with hold:
                 with autocast(config.precision, device):
-                    result = self.wrapped(rows[part], times[part], masked[part], feedback=draw.feedback)
-                # DDP takes the mean over ranks; the loss is divided by the global number of positions.
-                scale = self.world / (config.batch_size * self.length)
+                    result = self.wrapped(part_rows, times[part], part_masked, feedback=draw.feedback)
+                # DDP takes the mean over ranks; the loss is divided by the global number of counted tokens.
+                scale = self.world / tokens
                 self.accelerator.backward(result.loss * scale)
             sums += Sums.of(result)
         self._refuse_non_finite("loss", float(sums[0]))
         total = self._sum(sums)
         norm = self._apply_gradients(draw.feedback)
         self.step += 1
-        return Sums.record(total, config.batch_size * self.length) | {
+        return Sums.record(total, tokens) | {
             "epoch": step * config.batch_size // len(self.corpus),
             "feedback": draw.feedback,
             "gradient_norm": norm,
             "learning_rate": float(config.learning_rate) * rate(config, step),
             **self._scalars(),
-            "tokens_per_second": config.batch_size * self.length / (time.monotonic() - start_time),
+            "tokens_per_second": tokens / (time.monotonic() - start_time),
             "memory_gb": _peak_memory(device),
         }
 
@@ -241,10 +243,11 @@ class Trainer:
                     continue
                 batches = (corpus.rows(range(start, min(start + size, rows))) for start in range(0, rows, size))
                 with autocast(self.config.precision, self.accelerator.device):
-                    losses, _ = sequence_losses(
+                    losses, tokens = sequence_losses(
                         self.objective, batches, feedback=feedback, rank=self.rank, world=self.world
                     )
-                total, count = self._sum(torch.tensor([losses.sum(), len(losses)], dtype=torch.float64)).tolist()
+                sums = [(losses / self.length).sum(), (tokens / self.length).sum()]
+                total, count = self._sum(torch.tensor(sums, dtype=torch.float64)).tolist()
                 nats = total / count
                 metrics |= {f"validation_nll_{name}": nats, f"validation_perplexity_{name}": math.exp(min(nats, 700.0))}
             if self.rank == 0 and self.config.learns_weight:
