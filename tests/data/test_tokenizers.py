@@ -161,6 +161,15 @@ def test_a_tokenizer_in_plain_python_works_too(tmp_path):
     assert tokenizer.mask_id == tokenizer.size - 1
 
 
+def test_a_folder_is_read_again_when_its_files_change(tmp_path):
+    words_tokenizer(mask_token="<mask>").save_pretrained(tmp_path)
+    first = open_tokenizer(tmp_path)
+    assert open_tokenizer(tmp_path) is first
+    words_tokenizer(mask_token="<hide>").save_pretrained(tmp_path)  # of the same size
+    assert (first.mask_token, open_tokenizer(tmp_path).mask_token) == ("<mask>", "<hide>")
+    assert not first.has_ids_of(open_tokenizer(tmp_path))
+
+
 def test_identity_is_that_of_the_files_and_not_of_the_place(tmp_path):
     for place in ("a", "b"):
         TEXT8.save(tmp_path / place / "tokenizer")

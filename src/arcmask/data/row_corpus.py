@@ -92,7 +92,7 @@ class RowCorpus(ABC):
         if max_length is not None and self.length > max_length:
             raise ArcmaskError(f"{where} has rows of {self.length} tokens, but the model takes {max_length} at most")
         own = None if tokenizer is None else self.tokenizer()
-        if tokenizer is not None and own is not None and tokenizer.inner.get_vocab() != own.inner.get_vocab():
+        if tokenizer is not None and own is not None and not tokenizer.has_ids_of(own):
             raise ArcmaskError(
                 f"{where} was made with another tokenizer ({name}) than the model's ({tokenizer.name}): their ids "
                 "stand for different tokens"
