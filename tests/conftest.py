@@ -1,6 +1,7 @@
 """Fixtures that every test may use. `operator_name` lists all operators: shared invariants run over each."""
 
 import os
+from collections.abc import Iterator
 
 # Some virtual machines announce AMX and kill the process that runs it; set before torch first multiplies.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
@@ -11,11 +12,12 @@ import socket
 
 import pytest
 import torch
+from forks import Forks
 from hypothesis import settings
 
 from arcmask.feedback import OPERATORS
 
-pytest_plugins = ["prepared_fixtures"]
+pytest_plugins = ["blank_figures", "prepared_fixtures"]
 settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=40)
 settings.load_profile("repeatable")
 torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
@@ -43,3 +45,11 @@ def no_network(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPat
     for name in ("connect", "connect_ex", "sendto"):
         monkeypatch.setattr(socket.socket, name, refuse)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path_factory.mktemp("hub")))
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Forks]:
+    """A process that runs commands in forks of itself, which saves the seconds that a new process needs for imports."""
+    process = Forks()
+    yield process
+    process.close()

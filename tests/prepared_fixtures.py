@@ -34,7 +34,7 @@ def base(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def config(corpus, base) -> TrainConfig:
     return TrainConfig(
         data=corpus,

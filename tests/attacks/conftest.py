@@ -1,19 +1,11 @@
-"""One of each kind of folder that arcmask writes, made by its commands, and a process that forks for each command."""
+"""One of each kind of folder that arcmask writes, made by its commands."""
 
 import shutil
 import signal
-from collections.abc import Iterator
 
 import pytest
-from forks import Forks, Outcome
+from forks import Outcome
 from world import PIECES, World
-
-
-@pytest.fixture(scope="session")
-def forks() -> Iterator[Forks]:
-    process = Forks()
-    yield process
-    process.close()
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ from arcmask.experiment import run as running
 from arcmask.experiment.extension import check_extension
 from arcmask.recipes import find_experiment
 
+pytestmark = pytest.mark.usefixtures("blank_figures")
 SMALL: dict[str, Any] = {"arms": ["none", "linear-0.3"], "seeds": [1], "budgets": [2], "samples": 2}
 LARGE: dict[str, Any] = {
     "arms": ["none", "linear-0.3", "spherical-0.3"],
@@ -146,7 +147,7 @@ def test_settings_that_do_not_change_results_may_differ(make_plan, tmp_path):
     other_batches = replace(plan, generation=replace(plan.generation, batch_size=7))
     check_extension(tmp_path, stored, other_batches.to_json())
     with_dropout = json.loads(json.dumps(changed(dropout=0.1)))
-    with pytest.raises(ArcmaskError, match="micro_batch of none is 4 there and 2 here"):
+    with pytest.raises(ArcmaskError, match="micro_batch of none is 16 there and 2 here"):
         check_extension(tmp_path, with_dropout, changed(dropout=0.1, micro_batch=2))
     arms = {name: replace(arm, temperature=0.5) for name, arm in plan.arms.items()}
     with pytest.raises(ArcmaskError, match=r"temperature of none is 1\.0 there and 0\.5 here"):

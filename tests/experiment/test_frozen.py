@@ -24,6 +24,7 @@ from arcmask.objective import TwoPass, likelihood_bound
 from arcmask.recipes import add_operators, find_experiment
 from arcmask.report.folder import read_run
 
+pytestmark = pytest.mark.usefixtures("blank_figures")
 KINDS = {
     "base": "base",
     "base-temperature-0.9": "base",

@@ -10,6 +10,8 @@ from arcmask.checkpoint import save
 from arcmask.cli import main
 from arcmask.data import PrepareConfig, prepare
 
+pytestmark = pytest.mark.usefixtures("blank_figures")
+
 
 @pytest.fixture
 def parts(tmp_path):

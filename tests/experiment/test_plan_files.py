@@ -13,6 +13,7 @@ from arcmask.errors import ArcmaskError
 from arcmask.experiment import Plan
 from arcmask.recipes import EXPERIMENTS, add_operators, find_experiment, plan_to_yaml
 
+pytestmark = pytest.mark.usefixtures("blank_figures")
 DOCS = Path(__file__).parents[2] / "docs" / "experiments.md"
 EXAMPLE = re.search(r"```yaml\n(.*?)```", DOCS.read_text(), re.DOTALL)[1]
 

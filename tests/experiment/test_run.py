@@ -7,10 +7,12 @@ import sys
 
 import pytest
 
+from arcmask.cli import main
 from arcmask.errors import ArcmaskError
 from arcmask.experiment import Changes, reproduce
 from arcmask.recipes import find_experiment
 
+pytestmark = pytest.mark.usefixtures("blank_figures")
 ARMS, SEEDS, BUDGETS = ["none", "spherical-0.3"], [1, 2], [2, 5]
 
 
@@ -34,14 +36,14 @@ def plan(base, corpus):
 @pytest.fixture(scope="module")
 def unbroken(base, corpus, tmp_path_factory):
     folder = tmp_path_factory.mktemp("unbroken") / "run"
-    subprocess.run([*command(base, corpus, folder)], check=True)
+    main(command(base, corpus, folder))
     return folder
 
 
 def command(base, corpus, folder) -> list[str]:
     settings = ["--arms", *ARMS, "--seeds", "1", "2", "--budgets", "2", "5", "--samples", "3", "--steps", "4"]
     settings += ["--batch_size", "4", "--base", str(base), "--data", corpus, "--length", "16", "--evaluator", "none"]
-    return [sys.executable, "-m", "arcmask", "reproduce", "quickstart", "--run", str(folder), *settings]
+    return ["reproduce", "quickstart", "--run", str(folder), *settings]
 
 
 def test_every_cell_has_its_results(unbroken):
@@ -99,8 +101,8 @@ def test_a_folder_of_something_else_is_left_alone(plan, tmp_path):
 @pytest.mark.slow
 def test_two_ranks_find_what_one_finds(unbroken, base, corpus, tmp_path):
     launch = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "--", "arcmask"]
-    python, _, _, *words = command(base, corpus, tmp_path / "run")
-    subprocess.run([python, *launch, *words], check=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    words = command(base, corpus, tmp_path / "run")
+    subprocess.run([sys.executable, *launch, *words], check=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
     assert (tmp_path / "run" / "report" / "report.html").is_file()
     for arm in ARMS:
         for seed in SEEDS:

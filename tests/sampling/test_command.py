@@ -15,6 +15,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
+from forks import Outcome
 from models import small_mdlm
 
 from arcmask.checkpoint import save
@@ -24,7 +25,7 @@ from arcmask.errors import ArcmaskError
 from arcmask.feedback import Confidence, SoftMask
 from arcmask.sampling import SampleConfig
 
-ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
+LAUNCH = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "--", "arcmask")
 
 
 @pytest.fixture(scope="module")
@@ -38,25 +39,21 @@ def checkpoint(tmp_path_factory) -> Path:
     return folder
 
 
-def command(
-    checkpoint: Path, out: Path | None, *options: str, launch: tuple[str, ...] = ("-m", "arcmask")
-) -> list[str]:
+def command(checkpoint: Path, out: Path | None, *options: str) -> list[str]:
     target = [] if out is None else ["--out", str(out)]
-    return [sys.executable, *launch, "sample", str(checkpoint), "--steps", "12", *target, *options]
+    return ["sample", str(checkpoint), "--steps", "12", *target, *options]
 
 
-def run(arguments: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run a command in this process if possible, since a new process spends most of its time on imports."""
-    if arguments[1:3] != ["-m", "arcmask"]:
-        return subprocess.run(arguments, capture_output=True, text=True, check=False, env=ENVIRONMENT)
+def run(words: list[str]) -> Outcome:
+    """Run a command in this process."""
     out, err, code = io.StringIO(), io.StringIO(), 0
     with redirect_stdout(out), redirect_stderr(err), warnings.catch_warnings():
         warnings.simplefilter("default")
         try:
-            main(arguments[3:])
+            main(words)
         except SystemExit as stopped:
             code = int(stopped.code or 0)
-    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+    return Outcome(code, out.getvalue(), err.getvalue())
 
 
 def lines(out: Path) -> dict[int, dict]:
@@ -70,7 +67,7 @@ def lines(out: Path) -> dict[int, dict]:
 def unbroken(checkpoint, tmp_path_factory) -> dict[int, dict]:
     out = tmp_path_factory.mktemp("unbroken") / "samples.jsonl"
     result = run(command(checkpoint, out, "--num", "30"))
-    assert result.returncode == 0, result.stderr
+    assert result.code == 0, result.stderr
     return lines(out)
 
 
@@ -82,76 +79,78 @@ def test_a_line_has_text_tokens_seed_steps_and_calls(unbroken):
     assert 0 < first["calls"] <= 13
 
 
-def test_killed_and_started_again_it_continues_and_never_repeats(checkpoint, unbroken, tmp_path):
+def test_killed_and_started_again_it_continues_and_never_repeats(checkpoint, unbroken, forks, tmp_path):
     out = tmp_path / "samples.jsonl"
-    arguments = command(checkpoint, out, "--num", "30", "--batch_size", "1")
+    words = command(checkpoint, out, "--num", "30", "--batch_size", "1")
     rng = random.Random(0)
     kills = 0
     for _ in range(4):
-        process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT)
+        process = forks.start(words, tmp_path)
         already = len(out.read_bytes()) if out.exists() else 0
-        while process.poll() is None and (not out.exists() or len(out.read_bytes()) <= already):
-            time.sleep(0.01)
-        time.sleep(rng.uniform(0, 0.15))
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
-            kills += 1
-        process.wait()
+        while process.is_running and (not out.exists() or len(out.read_bytes()) <= already):
+            time.sleep(0.002)
+        time.sleep(rng.uniform(0, 0.05))
+        process.signal(signal.SIGKILL)
+        kills += process.wait().code == -signal.SIGKILL
     assert kills >= 2
     with out.open("a") as file:  # what a kill in the middle of a write would leave
         file.write('{"index": 29, "te')
-    result = run(arguments)
-    assert result.returncode == 0, result.stderr
+    result = run(words)
+    assert result.code == 0, result.stderr
     assert lines(out) == unbroken
 
 
-def test_two_processes_share_the_work_and_write_the_same(checkpoint, unbroken, tmp_path):
-    out = tmp_path / "samples.jsonl"
-    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "--", "arcmask")
-    result = run(command(checkpoint, out, "--num", "30", "--batch_size", "3", launch=launch))
-    assert result.returncode == 0, result.stderr
-    assert lines(out) == unbroken
+def test_two_processes_share_the_work_and_write_the_same(checkpoint, unbroken, forks, tmp_path):
+    words = command(checkpoint, tmp_path / "samples.jsonl", "--num", "30", "--batch_size", "3")
+    assert [end.code for end in forks.run_ranks(words, tmp_path)] == [0, 0]
+    assert lines(tmp_path / "samples.jsonl") == unbroken
 
 
-def test_two_starts_at_once_write_each_sample_once(checkpoint, unbroken, tmp_path):
-    out = tmp_path / "samples.jsonl"
-    arguments = command(checkpoint, out, "--num", "30", "--batch_size", "2")
-    both = [subprocess.Popen(arguments, stderr=subprocess.DEVNULL, env=ENVIRONMENT) for _ in range(2)]
-    assert [process.wait() for process in both] == [0, 0]
-    assert lines(out) == unbroken
+@pytest.mark.slow
+def test_torchrun_starts_the_processes(checkpoint, unbroken, tmp_path):
+    words = command(checkpoint, tmp_path / "samples.jsonl", "--num", "30", "--batch_size", "3")
+    subprocess.run([sys.executable, *LAUNCH, *words], check=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    assert lines(tmp_path / "samples.jsonl") == unbroken
+
+
+def test_two_starts_at_once_write_each_sample_once(checkpoint, unbroken, forks, tmp_path):
+    words = command(checkpoint, tmp_path / "samples.jsonl", "--num", "30", "--batch_size", "2")
+    both = [forks.start(words, tmp_path) for _ in range(2)]
+    assert [process.wait().code for process in both] == [0, 0]
+    assert lines(tmp_path / "samples.jsonl") == unbroken
 
 
 def test_another_model_or_other_feedback_is_refused_and_another_path_to_the_same_is_not(checkpoint, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(checkpoint, copy)
     out = tmp_path / "samples.jsonl"
-    assert run(command(copy, out, "--num", "1")).returncode == 0
-    assert run(command(checkpoint, out, "--num", "2")).returncode == 0
+    assert run(command(copy, out, "--num", "1")).code == 0
+    assert run(command(checkpoint, out, "--num", "2")).code == 0
     settings = json.loads((copy / "feedback.json").read_text())
     (copy / "feedback.json").write_text(json.dumps(settings | {"top_k": 1}))
     assert "holds samples with feedback_settings" in run(command(copy, out, "--num", "3")).stderr
     save(small_mdlm(vocab_size=28, model_length=32, seed=9).double(), copy)
     result = run(command(copy, out, "--num", "3", "--feedback", "spherical"))
-    assert result.returncode == 2
+    assert result.code == 2
 
 
 def test_a_band_and_reuse_are_settings_of_the_samples_and_an_older_file_has_the_defaults(checkpoint, tmp_path):
     out = tmp_path / "samples.jsonl"
-    assert run(command(checkpoint, out, "--num", "1")).returncode == 0
+    assert run(command(checkpoint, out, "--num", "1")).code == 0
     record = json.loads(out.read_text())
     assert (record.pop("band"), record.pop("reuse")) == ([0.2, 0.8], False)
     out.write_text(json.dumps(record) + "\n")  # as earlier versions wrote it
-    assert run(command(checkpoint, out, "--num", "2")).returncode == 0
+    assert run(command(checkpoint, out, "--num", "2")).code == 0
     refused = run(command(checkpoint, out, "--num", "3", "--band", "0.1", "0.5"))
     assert "holds samples with band [0.2, 0.8], but now band is [0.1, 0.5]" in refused.stderr
     other = tmp_path / "other.jsonl"
-    assert run(command(checkpoint, other, "--band", "0.1", "0.5", "--reuse", "true")).returncode == 0
+    assert run(command(checkpoint, other, "--band", "0.1", "0.5", "--reuse", "true")).code == 0
     assert (json.loads(other.read_text())["band"], json.loads(other.read_text())["reuse"]) == ([0.1, 0.5], True)
 
 
 def test_bad_input_leaves_nothing_behind(tmp_path):
     result = run(command(tmp_path / "no-model", tmp_path / "new" / "samples.jsonl"))
-    assert result.returncode == 2
+    assert result.code == 2
     assert not (tmp_path / "new").exists()
 
 
@@ -175,7 +174,7 @@ def test_a_file_of_another_run_is_refused_and_left_alone(checkpoint, tmp_path):
     run(command(checkpoint, out, "--num", "2"))
     before = out.read_bytes()
     result = run(command(checkpoint, out, "--num", "2", "--seed", "1"))
-    assert result.returncode == 2
+    assert result.code == 2
     assert result.stderr.endswith("holds samples with seed 0, but now seed is 1; give another file\n")
     out.write_bytes(before + b"not a sample\n")
     assert "line 3, is not a sample of arcmask" in run(command(checkpoint, out, "--num", "4")).stderr
@@ -194,10 +193,10 @@ def test_a_file_of_another_run_is_refused_and_left_alone(checkpoint, tmp_path):
     ],
 )
 def test_bad_settings_are_said_before_the_model_is_opened(tmp_path, options, sentence):
-    base = [sys.executable, "-m", "arcmask", "sample", str(tmp_path / "no-model")]
+    base = ["sample", str(tmp_path / "no-model")]
     steps = [] if options == ["--budget", "half"] else ["--steps", "12"]
     result = run([*base, *steps, *options])
-    assert result.returncode == 2
+    assert result.code == 2
     assert result.stderr.startswith(sentence)
 
 

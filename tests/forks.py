@@ -7,11 +7,13 @@ file for writing, fsync, rename, remove, mkdir, rmdir, truncate. Events outside 
 import json
 import os
 import resource
+import runpy
+import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
-import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 CPU_SECONDS, WALL_SECONDS, MEMORY = 20, 120, 12 << 30
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "COLUMNS": "100"}
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _EVENTS = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate")
 
@@ -30,7 +33,7 @@ class Outcome:
     code: int
     stdout: str
     stderr: str
-    events: int
+    events: int = 0
 
     @property
     def is_clean(self) -> bool:
@@ -40,18 +43,39 @@ class Outcome:
         return (self.code == 0 or is_refusal) and "Traceback" not in self.stderr
 
 
+class Fork:
+    """A command that runs in a fork; end it with `wait`."""
+
+    def __init__(self, forks: "Forks", pid: int) -> None:
+        self._forks, self.pid = forks, pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended yet."""
+        return bool(self._forks.ask({"poll": self.pid}))
+
+    def signal(self, number: int) -> None:
+        """Send it a signal, also if it has ended: until `wait` it keeps its number."""
+        os.kill(self.pid, number)
+
+    def wait(self) -> Outcome:
+        """Return how it ended."""
+        return Outcome(**self._forks.ask({"wait": self.pid}))
+
+
 class Forks:
     """A process that forks for each command. It ends with `close`."""
 
     def __init__(self) -> None:
-        environment = os.environ | {
-            "OMP_NUM_THREADS": "1",
-            "TOKENIZERS_PARALLELISM": "false",
-            "HF_HUB_OFFLINE": "1",
-            "COLUMNS": "100",
-        }
+        environment = os.environ | ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         self._process = subprocess.Popen([sys.executable, __file__], env=environment, **pipes)
+
+    def start(self, words: Sequence[str], folder: Path, *, module: str = "arcmask", **settings: Any) -> Fork:
+        """Start a command in a folder, in the environment of this moment; see `run` for the settings."""
+        job = {"words": list(words), "folder": str(folder), "module": module, "kill_at": 0, "copies": None}
+        job["environment"] = os.environ | ENVIRONMENT | settings.pop("environment", {})
+        return Fork(self, self.ask(job | settings))
 
     def run(
         self,
@@ -67,15 +91,29 @@ class Forks:
 
         With `is_torn` half of what was last written and not flushed is lost. With `copies`, the folder as it is at
         each event N is copied to COPIES/N: the files that a kill at that event leaves, torn for odd N. Another `module`
-        than arcmask is a test module with a function `read(words)`.
+        than arcmask is a test module with a function `read(words)`, or the path of a program.
         """
-        job = {"words": list(words), "folder": str(folder), "kill_at": kill_at, "is_torn": is_torn, "module": module}
-        job["copies"] = None if copies is None else str(copies)
+        where = None if copies is None else str(copies)
+        return self.start(words, folder, module=module, kill_at=kill_at, is_torn=is_torn, copies=where).wait()
+
+    def run_ranks(self, words: Sequence[str], folder: Path, count: int = 2) -> list[Outcome]:
+        """Run a command in several processes that share its work, as torchrun starts them."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
+        ranks = [shared | {"RANK": rank, "LOCAL_RANK": rank} for rank in range(count)]
+        texts = [{name: str(value) for name, value in rank.items()} for rank in ranks]
+        started = [self.start(words, folder, environment=environment) for environment in texts]
+        return [fork.wait() for fork in started]
+
+    def ask(self, question: dict[str, Any]) -> Any:
+        """Send the process a question, and return its answer."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(job) + "\n")
+        self._process.stdin.write(json.dumps(question) + "\n")
         self._process.stdin.flush()
-        return Outcome(**json.loads(self._process.stdout.readline()))
+        return json.loads(self._process.stdout.readline())
 
     def close(self) -> None:
         """End the process."""
@@ -104,11 +142,41 @@ def _serve() -> None:
     build_parser()
     for name in COMMANDS:
         importlib.import_module(f"arcmask.commands.{name}")
+    started: dict[int, Started] = {}
     for line in sys.stdin:
-        print(json.dumps(_fork(json.loads(line))), flush=True)
+        question = json.loads(line)
+        answer: Any
+        if "poll" in question:
+            answer = started[question["poll"]].is_running()
+        elif "wait" in question:
+            answer = started.pop(question["wait"]).wait()
+        else:
+            child = _fork(question)
+            answer, started[child.pid] = child.pid, child
+        print(json.dumps(answer), flush=True)
+    os._exit(0)  # there is nothing to clean up, which takes Python a second
 
 
-def _fork(job: dict[str, Any]) -> dict[str, Any]:
+class Started:
+    """A fork as its parent sees it: what it prints goes to files in memory."""
+
+    def __init__(self, pid: int, *handles: int) -> None:
+        self.pid, self._handles, self._end = pid, handles, os.pidfd_open(pid)
+
+    def is_running(self, seconds: float = 0) -> bool:
+        """Whether it runs; wait for its end so long at most."""
+        return not select.select([self._end], [], [], seconds)[0]
+
+    def wait(self) -> dict[str, Any]:
+        if self.is_running(WALL_SECONDS):
+            os.kill(self.pid, signal.SIGABRT)
+        code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        os.close(self._end)
+        out, errors, count = map(_content, self._handles)
+        return {"code": code, "stdout": out, "stderr": errors, "events": int(count or 0)}
+
+
+def _fork(job: dict[str, Any]) -> Started:
     out, errors, count = (os.memfd_create(name) for name in ("out", "errors", "count"))
     child = os.fork()
     if child == 0:
@@ -118,6 +186,8 @@ def _fork(job: dict[str, Any]) -> dict[str, Any]:
         resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        os.environ.clear()
+        os.environ.update(job["environment"])
         os.chdir(job["folder"])
         events = _count_events(job, lambda number: os.pwrite(count, b"%d" % number, 0))
         code = _call(job)
@@ -125,14 +195,7 @@ def _fork(job: dict[str, Any]) -> dict[str, Any]:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-    deadline = time.monotonic() + WALL_SECONDS
-    while (status := os.waitpid(child, os.WNOHANG))[0] == 0:
-        if time.monotonic() > deadline:
-            os.kill(child, signal.SIGABRT)
-        time.sleep(0.002)
-    texts = [_content(handle) for handle in (out, errors, count)]
-    code = os.waitstatus_to_exitcode(status[1])
-    return {"code": code, "stdout": texts[0], "stderr": texts[1], "events": int(texts[2] or 0)}
+    return Started(child, out, errors, count)
 
 
 def _content(handle: int) -> str:
@@ -148,6 +211,9 @@ def _call(job: dict[str, Any]) -> int:
 
             sys.argv = ["arcmask", *job["words"]]
             main(job["words"])
+        elif job["module"].endswith(".py"):
+            sys.argv = [job["module"], *job["words"]]
+            runpy.run_path(job["module"], run_name="__main__")
         else:
             import importlib
 
