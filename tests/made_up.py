@@ -2,13 +2,16 @@
 
 import json
 import math
-from dataclasses import asdict
+import struct
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import paper
 import yaml
 
+from arcmask.recipes import find_experiment
 from arcmask.settings.train import TrainConfig
 
 STEPS, LENGTH, SAMPLES = 60, 128, 6
@@ -27,13 +30,14 @@ FROZEN: dict[str, tuple[str, dict[str, Any], float]] = {
     "linear-tuned": ("linear (LERP), tuned", {"tune": {"operator": "linear", "fixed": False}}, 0.015),
     "spherical-tuned": ("spherical (SLERP), tuned", {"tune": {"operator": "spherical", "fixed": False}}, 0.02),
 }
+PNG = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sII", 13, b"IHDR", 900, 300)  # as much of a picture as is looked at
 NASTY = "<script>document.title='broken'</script> & \"quotes\" <b>bold</b>"
 
 
 def train_settings(changes: dict[str, Any]) -> dict[str, Any]:
     """A whole TrainConfig as the plan has it: without the seed."""
-    numbers = {"centre": -4.0, "steepness": 10 / 1.5, "learning_rate": 3e-5, "warm_up": 5}
-    settings = asdict(TrainConfig(data="data/sotu", init="sotu-tiny", steps=STEPS, **numbers | changes))
+    numbers = {"centre": -4.0, "steepness": 10 / 1.5, "learning_rate": 3e-5, "warm_up": 5, "steps": STEPS}
+    settings = asdict(TrainConfig(**{"data": "data/sotu", "init": "sotu-tiny"} | numbers | changes))
     del settings["seed"]
     return settings | {"band": list(settings["band"])}
 
@@ -135,7 +139,7 @@ def make_experiment(
             if "tune" in changes:
                 home.mkdir(parents=True)
             else:
-                make_training(home / "train", changes, gain, seed)
+                make_training(home / "train", changes, gain, seed, changes.get("steps", STEPS))
             bounds = {"plain": bound(1.70 + 0.001 * seed)}
             if (changes.get("tune") or changes).get("operator", "none") != "none":
                 bounds["two_pass"] = bound(1.70 + 0.001 * seed - gain - 0.0002 * seed)
@@ -147,7 +151,60 @@ def make_experiment(
                 (cell / "samples.jsonl").write_text("".join(lines))
                 found = scores(gain, seed, budget, evaluator=evaluator, mauve=mauve)
                 (cell / "scores.json").write_text(json.dumps(found))
+                timing = {"calls": SAMPLES * (budget + 1), "seconds": 0.01 * SAMPLES * (budget + 1) * (1 + gain)}
+                (cell / "timing.json").write_text(json.dumps(timing))
     return folder
+
+
+def make_paper(folder: Path, recipe: str = "paper", steps: int = STEPS, png: bytes = PNG) -> Path:
+    """A finished folder of a recipe of the paper. The scores are those of the paper's own runs, where it has them."""
+    plan = find_experiment(recipe)
+    gains = {"none": 0.0, "linear": 0.03, "spherical": 0.056}
+    arms: dict[str, tuple[str, dict[str, Any], float]] = {}
+    for name, arm in plan.arms.items():
+        train = replace(arm.train, steps=steps).to_dict()
+        del train["seed"]
+        arms[name] = (arm.label, train, gains[train["operator"]])
+    settings = plan.to_json() | {"corpus": "openwebtext", "tokenizer": "gpt2"}
+    settings |= {"read_at": settings["read_at"] and steps, "samples": SAMPLES}
+    for name in ("arms", "seeds", "budgets", "evaluator", "recipe"):
+        settings.pop(name)
+    make_experiment(
+        folder, arms=arms, seeds=plan.seeds, budgets=plan.budgets, evaluator="gpt2-large", recipe=recipe, **settings
+    )
+    for (name, seed, budget), values in paper_runs().items():
+        cell = folder / name / f"seed-{seed}" / f"steps-{budget}" / "scores.json"
+        if cell.exists():
+            content = json.loads(cell.read_text())
+            for score, value in zip(("generative_perplexity", "entropy", "mauve"), values, strict=True):
+                interval = None if score == "mauve" else [0.99 * value, 1.01 * value]
+                content["scores"][score] |= {"value": value, "interval": interval}
+            cell.write_text(json.dumps(content))
+    make_inspection(folder, png)
+    return folder
+
+
+def paper_runs() -> dict[tuple[str, int, int], tuple[float, float, float]]:
+    """Perplexity, entropy and MAUVE of the paper's runs by arm, seed and steps; three seeds at T = 512, not one."""
+    names = {"mdlm": "none", "linear": "linear-learned", "spherical": "spherical-learned"}
+    runs = {(names[arm], seed, steps): values for (arm, seed, steps), values in paper.ROWS.items()}
+    for arm, (perplexity, mauve) in paper.SINGLE.items():
+        for seed in SEEDS:
+            near = 1 + 0.005 * (seed - 2)
+            runs[names[arm], seed, 512] = (perplexity * near, 5.5, mauve * near)
+    return runs
+
+
+def make_inspection(folder: Path, png: bytes = PNG) -> None:
+    """The diagnostics of the base that the paper has figures or numbers of, with a picture for each."""
+    home = folder / "base" / "inspect"
+    home.mkdir(parents=True)
+    cost = {"flops": 29494.0, "trigonometric": 30.0, "microseconds": 10.5}
+    costs = {"width": 768, "candidates": 3, "karcher_steps": 3, "operators": {"spherical": cost, "linear": cost}}
+    for name in ("norms", "angles", "paths", "sphere", "confidence", "karcher", "accuracy", "cost"):
+        data = {"reading": f"The reading of {name}.", **(costs if name == "cost" else {})}
+        (home / f"{name}.json").write_text(json.dumps(data))
+        (home / f"{name}.png").write_bytes(png)
 
 
 def _entry(changes: dict[str, Any]) -> dict[str, Any]:

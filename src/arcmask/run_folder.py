@@ -3,7 +3,8 @@
 Training, experiments, diagnostics, the report and checkpoints all go through this module. It needs no torch.
 
 A training run holds config.yaml, metrics.jsonl and checkpoints/step-0001000/. An experiment holds plan.json,
-base/inspect/, and for each arm and seed a training run, likelihood.json, and per budget samples.jsonl and scores.json.
+base/inspect/, and for each arm and seed a training run, likelihood.json, and per budget samples.jsonl, timing.json and
+scores.json.
 An arm with tuned feedback has the checkpoint tuned/ instead of training runs.
 """
 
@@ -23,6 +24,7 @@ from arcmask.files import writable, write_whole
 CONFIG, METRICS, CHECKPOINTS, TRAINING = "config.yaml", "metrics.jsonl", "checkpoints", "train"
 COMPLETE = "complete"  # the marker that is written last into a checkpoint folder
 PLAN, LIKELIHOOD, SAMPLES, SCORES = "plan.json", "likelihood.json", "samples.jsonl", "scores.json"
+TIMING = "timing.json"  # how long the samples of a cell took
 INSPECTION, TUNED = Path("base", "inspect"), "tuned"
 LOCK = ".lock"
 _MOST_NESTED, _MOST_CHARACTERS = 50, 2**28

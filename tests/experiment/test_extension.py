@@ -56,7 +56,7 @@ def results(folder: Path) -> dict[str, Any]:
         for record in records if isinstance(records, list) else []:
             for name in NOT_RESULTS:
                 record.pop(name, None)
-        if "cache" not in path.parts and path.name != "cost.json":
+        if "cache" not in path.parts and path.name not in ("cost.json", "timing.json"):
             read[str(path.relative_to(folder))] = records
     read["plan.json"].pop("command")
     read["base/inspect/inspect.json"]["readings"].pop("cost")

@@ -5,7 +5,6 @@ import json
 import re
 import shlex
 import shutil
-import struct
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import rich.console
-from made_up import FROZEN, NASTY, SEEDS, STEPS, make_curves, make_experiment, make_training, samples, scores
+from made_up import FROZEN, NASTY, PNG, SEEDS, STEPS, make_curves, make_experiment, make_training, samples, scores
 
 from arcmask.errors import ArcmaskError
 from arcmask.report import build_report, terminal_table
@@ -23,7 +22,6 @@ from arcmask.report.folder import read_run
 from arcmask.report.page import render
 from arcmask.report.trainings import training_chapter
 
-PNG = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sII", 13, b"IHDR", 900, 300)  # as much of a picture as is looked at
 VOID = {"meta", "link", "img", "br", "input"}
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from arcmask.feedback import OPERATORS
+from arcmask.feedback import OPERATORS, Operator
 
 _COUNTED = 8  # positions in a count; the difference between 8 and 16 leaves out what all positions share
 _TIMED = 512
@@ -82,30 +82,44 @@ def blend_costs(
 ) -> BlendCosts:
     """Return the cost of every registered operator, for candidates drawn from the rows of a table (V, D)."""
 
-    def work(name: str, positions: int) -> Callable[[], Tensor]:
-        draw = torch.Generator().manual_seed(0)
-        ids = torch.randint(0, table.shape[0], (positions, top_k), generator=draw).to(table.device)
-        probs = torch.rand(positions, top_k, generator=draw).softmax(-1).to(table.device)
-        weight = torch.rand(positions, generator=draw).to(table.device)
-        mask, points = table[mask_id].float(), table[ids].float()
-        return lambda: OPERATORS[name](mask, points, probs, weight, steps=karcher_steps)
-
     names = [name for name in OPERATORS if name != "none"]
-    seconds = _fastest({name: work(name, _TIMED) for name in names}, repeats)
+    works = {name: _work(OPERATORS[name], table, mask_id, _TIMED, top_k, karcher_steps) for name in names}
+    seconds = _fastest(works, repeats)
     paper = paper_costs(table.shape[1], top_k, karcher_steps)
     costs = {}
     for name in names:
-        once, twice = (counted(work(name, positions)) for positions in (_COUNTED, 2 * _COUNTED))
-        flops, trigonometric = paper.get(name, (None, None))
+        flops, trigonometric, unknown = blend_counts(OPERATORS[name], table.shape[1], top_k, karcher_steps)
+        paper_flops, paper_trigonometric = paper.get(name, (None, None))
         costs[name] = BlendCost(
-            flops=(twice.flops - once.flops) / _COUNTED,
-            trigonometric=(twice.trigonometric - once.trigonometric) / _COUNTED,
+            flops=flops,
+            trigonometric=trigonometric,
             microseconds=1e6 * seconds[name] / _TIMED,
-            paper_flops=flops,
-            paper_trigonometric=trigonometric,
-            not_counted=sorted(twice.unknown),
+            paper_flops=paper_flops,
+            paper_trigonometric=paper_trigonometric,
+            not_counted=unknown,
         )
     return BlendCosts(table.shape[1], top_k, karcher_steps, _TIMED, torch.get_num_threads(), costs)
+
+
+def _work(
+    operator: Operator, table: Tensor, mask_id: int, positions: int, top_k: int, karcher_steps: int
+) -> Callable[[], Tensor]:
+    draw = torch.Generator().manual_seed(0)
+    ids = torch.randint(0, table.shape[0], (positions, top_k), generator=draw).to(table.device)
+    probs = torch.rand(positions, top_k, generator=draw).softmax(-1).to(table.device)
+    weight = torch.rand(positions, generator=draw).to(table.device)
+    mask, points = table[mask_id].float(), table[ids].float()
+    return lambda: operator(mask, points, probs, weight, steps=karcher_steps)
+
+
+@torch.no_grad()
+def blend_counts(operator: Operator, width: int, top_k: int, karcher_steps: int) -> tuple[float, float, list[str]]:
+    """Return flops and trigonometric calls per masked position, and the operations that the counter does not know."""
+    table = torch.randn(2 * _COUNTED, width, generator=torch.Generator().manual_seed(0))
+    works = [_work(operator, table, 0, n, top_k, karcher_steps) for n in (_COUNTED, 2 * _COUNTED)]
+    once, twice = map(counted, works)
+    flops, trigonometric = twice.flops - once.flops, twice.trigonometric - once.trigonometric
+    return flops / _COUNTED, trigonometric / _COUNTED, sorted(twice.unknown)
 
 
 def paper_costs(width: int, k: int, steps: int) -> dict[str, tuple[int, int]]:

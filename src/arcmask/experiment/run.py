@@ -38,6 +38,7 @@ from arcmask.run_folder import (
     PLAN,
     SAMPLES,
     SCORES,
+    TIMING,
     TRAINING,
     TUNED,
     cell_folder,
@@ -244,8 +245,12 @@ class Experiment:
 
         def run() -> None:
             config = self.plan.sample(arm, self._checkpoint(arm, seed), seed, budget, cell / SAMPLES)
-            for _ in generate(config, load_for_use):
-                pass
+            denoiser = load_for_use(config.checkpoint)
+            calls, start = 0, time.monotonic()
+            for records in generate(config, lambda _: denoiser):
+                calls += sum(record["calls"] for record in records)
+            if calls and self.rank == 0:  # the report shows the time of a call
+                write_whole(cell / TIMING, json_bytes({"calls": calls, "seconds": time.monotonic() - start}))
 
         name = f"{count} samples of {arm}, seed {seed}, {budget} steps"
         yield Stage(

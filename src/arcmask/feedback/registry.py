@@ -49,6 +49,8 @@ class Operator:
     sha256: str  # hash of the function's source
     keeps_norm: bool = False  # whether the result has the mask's norm
     uses_steps: bool = False  # whether the result depends on the number of Karcher steps
+    mean: str = ""  # which mean of the candidates it moves to, in a few words
+    path: str = ""  # and on which path
     with_angle: FunctionWithAngle | None = None  # also returns the angle between the mask and the Fréchet mean
 
     @property
@@ -111,11 +113,14 @@ def operator(
     colour: str | None = None,
     keeps_norm: bool = False,
     uses_steps: bool | None = None,
+    mean: str = "",
+    path: str = "",
     with_angle: FunctionWithAngle | None = None,
 ) -> Callable[[Function], Operator]:
     """Register a function (D,), (M, K, D), (M, K), (M,) -> (M, D) as an operator; refuse a name that is taken.
 
-    `uses_steps` defaults to whether the function has a parameter `steps`. `with_angle` is a second function that
+    `uses_steps` defaults to whether the function has a parameter `steps`. `mean` and `path` say in a few words where it
+    moves and how; the report's table of operators shows them. `with_angle` is a second function that
     returns the embeddings and the angle (M,) between the mask and the Fréchet mean. It saves computing the mean twice
     when the angle is logged.
 
@@ -137,6 +142,8 @@ def operator(
             sha256=_source_hash(function),
             keeps_norm=keeps_norm,
             uses_steps=has_steps if uses_steps is None else uses_steps,
+            mean=mean,
+            path=path,
             with_angle=with_angle,
         )
         existing = OPERATORS.get(name)

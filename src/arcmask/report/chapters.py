@@ -1,22 +1,49 @@
 """Arrange a run as a chapter: its tables and figures in order, and the text between them."""
 
 import shlex
+from collections.abc import Mapping
 
+from arcmask.errors import ArcmaskError
 from arcmask.report.comparisons import Comparison, comparisons, multiplicity_note
 from arcmask.report.conclusion import conclusion
-from arcmask.report.differences import difference_figures, forest_plot
-from arcmask.report.document import Block, Chapter, Section, figure_block, settings_block, table_blocks
+from arcmask.report.document import (
+    Block,
+    Chapter,
+    Panel,
+    Picture,
+    Section,
+    figure_block,
+    sample_text,
+    settings_block,
+    table_blocks,
+)
 from arcmask.report.folder import SHOWN, Experiment
-from arcmask.report.geometry import GEOMETRY, UNTRAINED, inspection_figures
+from arcmask.report.loop import loop_figure
+from arcmask.report.method_tables import arm_table, hyperparameter_table, operator_table, overhead_table
 from arcmask.report.quantities import KINDS, MAIN, quantities
-from arcmask.report.samples import panels
-from arcmask.report.score_figures import score_figures
+from arcmask.report.score_figures import difference_figures, forest_plot, score_figures
 from arcmask.report.step_metrics import read_step
-from arcmask.report.tables import bound_table, difference_table, interval_table, main_table, seed_table
+from arcmask.report.tables import bound_table, difference_table, gain_table, interval_table, main_table, seed_table
 from arcmask.report.training_figures import experiment_figures
-from arcmask.report.training_tables import ablation_tables, arm_table, likelihood_table, regime_table
+from arcmask.report.training_tables import ablation_tables, likelihood_table, regime_table
 from arcmask.report.wording import count, listed
 from arcmask.run_folder import INSPECTION
+
+_PNG, _HEADER = b"\x89PNG\r\n\x1a\n", 24  # a file's first bytes, and the end of its width and height
+# Name of a diagnostic -> title, in the order in which they are shown.
+UNTRAINED = {
+    "gain": "Held-out bound with feedback minus the plain bound",
+    "generation": "Quality of samples against their entropy",
+}
+GEOMETRY = {
+    "norms": "Embedding norm against frequency rank",
+    "angles": "Angle between mask and predicted mean over t",
+    "paths": "Norm along the straight path to the predicted mean",
+    "sphere": "Paths of the operators on the sphere",
+    "confidence": "Entropies and the confidence weight",
+    "karcher": "Distance from the converged Fréchet mean",
+    "accuracy": "Accuracy of the predictions",
+}
 
 
 def experiment_chapter(experiment: Experiment, name: str) -> Chapter:
@@ -28,6 +55,7 @@ def experiment_chapter(experiment: Experiment, name: str) -> Chapter:
         Section("untrained", "Feedback without training", figure_block(inspection_figures(experiment, UNTRAINED))),
         Section("generation", "Generation", _generation(experiment, compared)),
         Section("training", "Training and likelihood", _training(experiment, compared)),
+        Section("method", "Method and cost", _method(experiment)),
         Section("geometry", "Geometry", _geometry(experiment)),
         Section("samples", "Samples", _samples(experiment)),
         Section("repeat", "How to reproduce", _commands(experiment)),
@@ -60,7 +88,9 @@ def _setup(experiment: Experiment) -> list[Block]:
         "Seeds": listed(experiment.seeds),
         "Budgets": f"T = {listed(experiment.budgets)} denoising steps" if experiment.budgets else None,
         "Samples": f"{plan.get('samples')} per cell, {plan.get('length')} tokens each",
-        "Sampling": ", ".join(f"{key} {value}" for key, value in sampling.items() if value not in (None, False)),
+        "Sampling": ", ".join(
+            key if value is True else f"{key} {value}" for key, value in sampling.items() if value not in (None, False)
+        ),
         "Evaluator": plan.get("evaluator"),
         "MAUVE features": plan.get("features"),
     }
@@ -77,7 +107,16 @@ def _setup(experiment: Experiment) -> list[Block]:
     return [
         Block("facts", items=[(key, str(value)) for key, value in facts.items() if value not in (None, "")]),
         Block("text", pairing + protocol),
-        *table_blocks(arm_table(experiment)),
+        *table_blocks(arm_table(experiment), hyperparameter_table(experiment)),
+    ]
+
+
+def _method(experiment: Experiment) -> list[Block]:
+    if not any(arm.has_feedback for arm in experiment.arms.values()):
+        return []
+    return [
+        *figure_block([loop_figure()]),
+        *table_blocks(operator_table(experiment), overhead_table(experiment)),
     ]
 
 
@@ -99,6 +138,7 @@ def _results(experiment: Experiment, compared: list[Comparison]) -> list[Block]:
     return [
         *([Block("lead", text)] if text else []),
         *figure_block(forest_plot(experiment, compared)),
+        *(table_blocks(gain_table(experiment, compared)) if experiment.is_paper else []),
         Block("text", multiplicity_note(compared) if compared else note),
         *_missing(experiment),
     ]
@@ -106,21 +146,32 @@ def _results(experiment: Experiment, compared: list[Comparison]) -> list[Block]:
 
 def _generation(experiment: Experiment, compared: list[Comparison]) -> list[Block]:
     if not experiment.scores:
-        return [Block("text", "No cell is scored yet.")]
+        reason = (
+            "No cell is scored yet."
+            if experiment.budgets
+            else "The plan has no budgets, so there are no samples to score."
+        )
+        return [Block("text", reason)]
+    gains = [] if experiment.is_paper else [gain_table(experiment, compared)]  # the paper's are among the main results
     return [
         *table_blocks(main_table(experiment)),
         *figure_block(score_figures(experiment)),
         *table_blocks(interval_table(experiment), difference_table(experiment, compared)),
         *figure_block(difference_figures(experiment, compared)),
-        *table_blocks(seed_table(experiment), interval_table(experiment, "diversity")),
+        *table_blocks(*gains, seed_table(experiment), interval_table(experiment, "diversity")),
     ]
 
 
 def _training(experiment: Experiment, compared: list[Comparison]) -> list[Block]:
-    step, regimes = read_step(experiment), regime_table(experiment)
-    blocks = figure_block(experiment_figures(experiment)) + table_blocks(regimes, *ablation_tables(experiment))
-    if regimes is None and step is not None:
+    step, regimes, ablations = read_step(experiment), regime_table(experiment), ablation_tables(experiment)
+    blocks = figure_block(experiment_figures(experiment)) + table_blocks(regimes, *ablations)
+    if not (regimes or ablations) and step is not None:
         text = f"The training tables show step {step:,}, which no training run has reached yet."
+        blocks.append(Block("text", text))
+    if experiment.is_paper and regimes and not ablations:
+        text = (
+            "The paper\u2019s ablations are experiments of their own: arcmask reproduce paper-karcher and paper-topk."
+        )
         blocks.append(Block("text", text))
     blocks += table_blocks(likelihood_table(experiment), bound_table(experiment, compared))
     return blocks or [Block("text", "No training run has finished a step yet.")]
@@ -134,7 +185,7 @@ def _geometry(experiment: Experiment) -> list[Block]:
 def _samples(experiment: Experiment) -> list[Block]:
     shown = panels(experiment)
     if not shown:
-        return [Block("text", "There are no samples yet.")]
+        return [Block("text", "There are no samples yet.")] if experiment.budgets else []
     text = (
         f"The texts in a row were sampled with the same seed, index and random numbers. They are the first {SHOWN} "
         "samples of each cell and were not selected."
@@ -169,3 +220,33 @@ def _sample_command(experiment: Experiment) -> list[str]:
             checkpoint = experiment.checkpoint(arm, seed)
             return [shlex.join(["arcmask", "sample", checkpoint, *options, "--out", "again.jsonl"])]
     return []
+
+
+def inspection_figures(experiment: Experiment, titles: Mapping[str, str]) -> list[Picture]:
+    """Return the diagnostics with these titles that have a picture; empty if the base was not inspected."""
+    pictures = []
+    for name, title in titles.items():
+        data, png = experiment.inspected.get(name), experiment.folder / INSPECTION / f"{name}.png"
+        if data is not None and png.is_file():
+            content = png.read_bytes()
+            if not content.startswith(_PNG) or len(content) < _HEADER:
+                raise ArcmaskError(f"{png} is not a picture; remove {png.parent} and run the same command again")
+            pictures.append(Picture(f"base-{name}", title, str(data.get("reading", "")), content, data))
+    return pictures
+
+
+def panels(experiment: Experiment) -> list[Panel]:
+    """Return a panel for every budget and seed that has samples."""
+    shown = []
+    for budget in experiment.budgets:
+        for seed in experiment.seeds:
+            texts = [_texts(experiment, arm, seed, budget) for arm in experiment.arms]
+            indices = sorted({index for by_index in texts for index in by_index})
+            if indices:
+                shown.append(Panel(budget, seed, [(i, [by_index.get(i) for by_index in texts]) for i in indices]))
+    return shown
+
+
+def _texts(experiment: Experiment, arm: str, seed: int, budget: int) -> dict[int, str]:
+    records = experiment.samples.get((arm, seed, budget), [])
+    return {int(record["index"]): sample_text(record) for record in records}

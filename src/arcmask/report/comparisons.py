@@ -7,11 +7,11 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from arcmask.evaluation.statistics import PairedDifference, paired_difference, relative_change
+from arcmask.evaluation.statistics import PairedChange, PairedDifference, paired_change, paired_difference
 from arcmask.report.folder import Arm, Experiment
 from arcmask.report.paper import COMPARED, PROPOSED
 from arcmask.report.quantities import AS_USED, BOUNDS, HEADLINES, MAIN, Direction, bounds, quantities, values
-from arcmask.report.wording import count, fixed, plus_minus
+from arcmask.report.wording import count, plus_minus
 
 Reading = Literal["better", "worse", "higher", "lower", "no difference seen", "no interval"]
 LEVEL = 0.05
@@ -51,7 +51,7 @@ class Comparison:
     better: Direction | None
     budget: int | None
     difference: PairedDifference
-    change: float | None = None  # of generative perplexity, relative to the second arm
+    change: PairedChange | None = None  # of a score, relative to the second arm
     adjusted: float | None = None  # the p-value after Holm's correction for all comparisons of the experiment
 
     @property
@@ -72,9 +72,14 @@ class Comparison:
         return plus_minus(self.difference.mean, self.difference.half_width, self.digits, signed=True)
 
     @property
-    def percentage(self) -> str:
-        """The relative change in per cent; empty for measures that have none."""
-        return "" if self.change is None else f"{fixed(100 * self.change, 1, signed=True)} %"
+    def gain(self) -> PairedChange | None:
+        """The change as a gain: positive where the first arm is better. None for measures without a better side."""
+        if self.change is None or self.better != "lower":
+            return self.change
+        interval = self.change.interval
+        return replace(
+            self.change, value=-self.change.value, interval=None if interval is None else (-interval[1], -interval[0])
+        )
 
 
 def pairs(experiment: Experiment) -> list[Pair]:
@@ -131,8 +136,8 @@ def comparisons(experiment: Experiment) -> list[Comparison]:
             seeds = [seed for seed in first_values if seed in second[measure]]
             if seeds and not _is_shared(pair, measure):
                 columns = [first_values[seed] for seed in seeds], [second[measure][seed] for seed in seeds]
-                is_ratio = measure.score == "generative_perplexity"
-                change = relative_change(sum(columns[0]), sum(columns[1])) if is_ratio else None
+                has_change = measure.better is not None and measure.budget is not None and sum(columns[1]) > 0
+                change = paired_change(*columns) if has_change else None
                 compared.append(Comparison(pair, *measure, paired_difference(*columns), change))
     return _with_holm(compared)
 

@@ -12,6 +12,8 @@ from arcmask.files import json_bytes
 from arcmask.report.figure import Drawing
 from arcmask.report.table import Table
 
+_LONGEST_TEXT = 2400  # characters
+
 
 @dataclass(frozen=True)
 class Picture:
@@ -33,6 +35,15 @@ class Picture:
         """Write the PNG file, and a JSON file of its data."""
         path.write_bytes(self.png)
         path.with_suffix(".json").write_bytes(json_bytes(self.data))
+
+
+@dataclass(frozen=True)
+class Panel:
+    """The samples of one budget and seed: for each index one text per arm, None if the arm has none."""
+
+    budget: int
+    seed: int
+    rows: list[tuple[int, list[str | None]]]
 
 
 @dataclass(frozen=True)
@@ -88,3 +99,11 @@ def figure_block(drawings: list[Any]) -> list[Block]:
 def settings_block(settings: Mapping[str, Any], title: str) -> Block:
     """Return settings as YAML, folded under a title."""
     return Block("code", yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True), items=[title])
+
+
+def sample_text(record: Mapping[str, Any]) -> str:
+    """Return the text of a sample, or its tokens if it has none; a long one is cut."""
+    text = record.get("text")
+    if text is None:
+        text = " ".join(str(token) for token in record.get("tokens", []))
+    return text if len(text) <= _LONGEST_TEXT else text[:_LONGEST_TEXT] + " \u2026"

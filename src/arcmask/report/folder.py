@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 from arcmask import run_folder
 from arcmask.errors import ArcmaskError
 from arcmask.feedback import OPERATORS, Operator
+from arcmask.report.wording import listed
 from arcmask.run_folder import (
     CONFIG,
     INSPECTION,
@@ -21,6 +22,7 @@ from arcmask.run_folder import (
     PLAN,
     SAMPLES,
     SCORES,
+    TIMING,
     TRAINING,
     TUNED,
     cell_folder,
@@ -30,6 +32,7 @@ from arcmask.run_folder import (
 Kind = Literal["base", "tuned", "trained"]
 SHOWN = 4  # samples per cell
 _LARGEST = 1e305
+_LEARNED = ", learned weight"  # at the end of a label
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,7 @@ class Experiment:
     scores: dict[tuple[str, int, int], dict[str, Score]] = field(default_factory=dict)  # by arm, seed and budget
     counts: dict[tuple[str, int, int], int] = field(default_factory=dict)  # scored samples
     samples: dict[tuple[str, int, int], list[dict[str, Any]]] = field(default_factory=dict)  # the first SHOWN
+    timings: dict[tuple[str, int, int], dict[str, float]] = field(default_factory=dict)  # calls and their seconds
     trainings: dict[tuple[str, int], Training] = field(default_factory=dict)
     likelihoods: dict[tuple[str, int], dict[str, dict[str, float]]] = field(default_factory=dict)
 
@@ -133,14 +137,16 @@ class Experiment:
         return str(folders[self.arms[arm].kind])
 
     def missing(self) -> list[str]:
-        """List what the plan asks for and the folder does not have, one line per arm and seed."""
-        lines = []
+        """List what the plan asks for and the folder does not have. Seeds of an arm that lack the same share a line."""
+        seeds: dict[tuple[str, str], list[int]] = {}
         for arm in self.arms.values():
             for seed in self.seeds:
-                parts = self._missing_in(arm, seed)
-                if parts:
-                    lines.append(f"{arm.label}, seed {seed}: {'; '.join(parts)}")
-        return lines
+                seeds.setdefault((arm.label, "; ".join(self._missing_in(arm, seed))), []).append(seed)
+        return [
+            f"{label}, seed{'s' * (len(some) > 1)} {listed(some)}: {parts}"
+            for (label, parts), some in seeds.items()
+            if parts
+        ]
 
     def _missing_in(self, arm: Arm, seed: int) -> list[str]:
         parts = []
@@ -212,7 +218,7 @@ def _read_experiment(folder: Path) -> Experiment:
     plan = run_folder.read_settings(folder / PLAN)
     baseline = plan.get("baseline")
     with interpreting(folder / PLAN, "a plan with arms, seeds and budgets"):
-        arms = [_arm(name, entry) for name, entry in plan["arms"].items()]
+        arms = _with_short_labels([_arm(name, entry) for name, entry in plan["arms"].items()])
         seeds, budgets = [int(seed) for seed in plan["seeds"]], sorted(int(steps) for steps in plan["budgets"])
         by_name = {arm.name: arm for arm in sorted(arms, key=lambda arm: (arm.name != baseline, *_order(arm)))}
     if baseline is not None and baseline not in by_name:
@@ -234,6 +240,13 @@ def _arm(name: str, entry: Mapping[str, Any]) -> Arm:
     return Arm(
         name, entry.get("label", name), entry["train"] or {}, entry.get("colour"), entry.get("tune"), temperature
     )
+
+
+def _with_short_labels(arms: list[Arm]) -> list[Arm]:
+    """Leave out "learned weight" where all arms with feedback have one; the table of arms says so."""
+    if not all(arm.label.endswith(_LEARNED) for arm in arms if arm.has_feedback):
+        return arms
+    return [replace(arm, label=arm.label.removesuffix(_LEARNED)) for arm in arms]
 
 
 def _order(arm: Arm) -> tuple[Any, ...]:
@@ -258,6 +271,10 @@ def _read_seed(experiment: Experiment, arm: str, seed: int) -> None:
         cell = cell_folder(experiment.folder, arm, seed, budget)
         if (cell / SAMPLES).is_file():
             experiment.samples[arm, seed, budget] = _first_samples(cell / SAMPLES)
+        if (cell / TIMING).is_file():
+            timing = run_folder.read_settings(cell / TIMING)
+            with interpreting(cell / TIMING, "the calls and seconds of samples"):
+                experiment.timings[arm, seed, budget] = {key: float(timing[key]) for key in ("calls", "seconds")}
         if (cell / SCORES).is_file():
             entry = run_folder.read_json(cell / SCORES)
             experiment.scores[arm, seed, budget] = _scores(entry, cell / SCORES)

@@ -7,6 +7,8 @@ the learned weight, k = 3 and 3 Karcher steps.
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from arcmask.evaluation.statistics import relative_change
+
 ARMS = ("none", "linear", "spherical")
 _, COMPARED, PROPOSED = ARMS
 SCORES = ("generative_perplexity", "entropy", "mauve")
@@ -109,6 +111,50 @@ ABLATIONS = {
     "karcher_steps": {1: Trained("24.48", "3.198", "0.059"), 3: _AT_THREE, 5: Trained("24.47", "3.197", "0.060")},
     "top_k": {1: Trained("24.75", "3.209", "0.030"), 3: _AT_THREE, 5: Trained("24.46", "3.197", "0.034")},
 }
+
+
+# The table of hyper-parameters: our setting -> its name, the paper's symbol and value.
+HYPERPARAMETERS: dict[str, tuple[str, str, Any]] = {
+    "operator": ("Operator", "feedback_alg", PROPOSED),
+    "top_k": ("Candidates", "k", 3),
+    "karcher_steps": ("Karcher steps", "N_iter", 3),
+    "scale": ("Initial scale of the weight", "\u03c9_s", 0.5),
+    "centre": ("Initial centre of the weight", "\u03c9_b", -4.0),
+    "steepness": ("Initial steepness of the weight", "\u03c9_a", 6.67),
+    "gate_probability": ("Probability of feedback", "p_sm", 0.5),
+    "band": ("Time band", "b_l, b_h", (0.2, 0.8)),
+    "confidence_learning_rate": ("Learning rate of the weight", "\u03b7_sm", 1e-2),
+    "learning_rate": ("Learning rate of the backbone", "\u03b7_bb", 3e-5),
+    "clamp": ("Clamping tolerance", "\u03b5", 1e-6),
+    "collinear": ("Threshold of collinearity", "\u03b4", 1e-6),
+}
+# The same for what the paper's text says.
+IN_TEXT: dict[str, tuple[str, str, Any]] = {
+    "base": ("Base model", "", "169M MDLM, OpenWebText"),
+    "length": ("Positions of a row", "L", 1024),
+    "steps": ("Training steps", "", 7000),
+    "seeds": ("Seeds", "", (1, 2, 3)),
+    "budgets": ("Denoising steps", "T", (64, 128, 256, 512)),
+    "samples": ("Samples of a cell", "", 5000),
+    "evaluator": ("Evaluator", "", "GPT-2 large"),
+    "features": ("Features of MAUVE", "", "mauve-text\u2019s default"),
+}
+# The appendix's comparison of the two operators: row -> linear, spherical.
+COMPARISON = {
+    "domain": ("probability simplex", "unit hypersphere"),
+    "path": ("linear (chord)", "spherical (geodesic, SLERP)"),
+    "mean": ("weighted Euclidean mean", "Fr\u00e9chet mean on the sphere"),
+    "input": ("sparse (B, L, k + 1) indices and weights", "dense (B, L, D) embeddings"),
+    "settings": ("none", "Karcher steps"),
+    "overhead": ("negligible", "k \u00d7 Karcher steps trigonometric operations"),
+}
+
+
+def paper_gain(first: str, second: str, steps: int, score: str) -> float | None:
+    """Return how far an arm's mean lies above another's, as a share, from the paper's main table; None if it is not."""
+    means = [MEANS.get((arm, steps, score)) for arm in (first, second)]
+    printed = [mean.main for mean in means if mean is not None and mean.main is not None]
+    return relative_change(*(_numbers(text)[0] for text in printed)) if len(printed) == 2 else None
 
 
 def paper_arm(train: Mapping[str, Any]) -> str | None:

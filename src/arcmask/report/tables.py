@@ -1,15 +1,15 @@
 """The tables of generation, in the paper's three forms, and the tables of paired differences."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from arcmask.report.comparisons import Comparison, Pair, pairs
 from arcmask.report.folder import Arm, Experiment, Score
-from arcmask.report.paper import BY_SEED, MEANS, paper_arm
+from arcmask.report.paper import BY_SEED, MEANS, paper_arm, paper_gain
 from arcmask.report.quantities import BOUNDS, FURTHER, MAIN, Point, Quantity, point, quantities, values
 from arcmask.report.table import Entry, Head, Row, Table, words
-from arcmask.report.wording import NONE, PLUS_MINUS, count, fixed, interval, p_value, plus_minus
+from arcmask.report.wording import NONE, PLUS_MINUS, count, fixed, interval, p_value, percentage, plus_minus
 
 ONE_SEED_MARK = "\u2021"
 _ONE_SEED = f"{ONE_SEED_MARK} One seed only: a 95 % bootstrap interval over the samples of that seed."
@@ -50,7 +50,8 @@ def notes(rows: Sequence[Row]) -> list[str]:
 
 def main_table(experiment: Experiment) -> Table | None:
     """Return the paper's main table: a row per budget, and per arm generative perplexity and MAUVE."""
-    shown = quantities(experiment, ("generative_perplexity", "mauve", FURTHER))
+    chosen = quantities(experiment, ("generative_perplexity", "mauve", FURTHER))
+    shown = [replace(quantity, digits=min(quantity.digits, 4)) for quantity in chosen]
     if not any(quantity.score == "mauve" for quantity in shown):
         shown += quantities(experiment, ("real_word_rate",))
     if not shown:
@@ -67,7 +68,10 @@ def main_table(experiment: Experiment) -> Table | None:
         "As in the paper, \u00b1 is the standard deviation over seeds. The line below is the 95 % confidence interval "
         "of the mean (Student\u2019s t over seeds)."
     )
-    return Table("main", "Generation quality by budget", caption, [_BUDGET, *heads], rows, groups, notes(rows))
+    remarks = notes(rows)
+    if not experiment.plan.get("features"):
+        remarks.append("There is no MAUVE, because the plan names no model for its features.")
+    return Table("main", "Generation quality by budget", caption, [_BUDGET, *heads], rows, groups, remarks)
 
 
 def interval_table(experiment: Experiment, name: str = "intervals") -> Table | None:
@@ -170,11 +174,63 @@ def difference_table(experiment: Experiment, compared: list[Comparison]) -> Tabl
         return None
     heads = [Head("Score", number=False)] + [Head(f"T = {budget}") for budget in experiment.budgets]
     caption = (
-        f"Means of first arm minus second arm with the same seed. {PLUS_MINUS} Below are the relative change of "
-        "generative perplexity, the p-value of the paired t-test, and the reading of the interval. \u201cNo difference "
-        "seen\u201d means that the interval contains zero; it does not show that the arms are equal."
+        f"Means of first arm minus second arm with the same seed. {PLUS_MINUS} Below are the p-value of the paired "
+        "t-test and the reading of the interval. \u201cNo difference seen\u201d means that the interval contains zero; "
+        "it does not show that the arms are equal."
     )
     return Table("differences", "Paired differences", caption, heads, rows)
+
+
+def gain_table(experiment: Experiment, compared: list[Comparison]) -> Table | None:
+    """Return the gains of the paper's abstract: by how much each score of the first arm is better, in per cent."""
+    rows: list[Row] = []
+    for pair in pairs(experiment):
+        of_pair = [c for c in compared if c.pair == pair and c.gain is not None]
+        rows += [Row([], heading=pair.label, rule=bool(rows))] if of_pair else []
+        for label in dict.fromkeys(c.label for c in of_pair):
+            rows.append(_gain_row(experiment, [c for c in of_pair if c.label == label]))
+    if not rows:
+        return None
+    budgets = [Head(f"T = {budget}") for budget in experiment.budgets]
+    heads = [Head("Score", number=False), *budgets, *([Head("all budgets")] if len(budgets) > 1 else [])]
+    caption = (
+        "How much better the first arm is than the second, in per cent of the second: how much lower its generative "
+        "perplexity is, or how much higher another score. The gain compares means over seeds. Below is its 95 % "
+        "confidence interval (Fieller, over paired seeds); it contains zero exactly if that of the difference does."
+    )
+    remarks = notes(rows)
+    if experiment.is_paper:
+        remarks.append("The paper\u2019s gains follow from the means of its main table, which has one seed at T = 512.")
+    return Table("gains", "Relative gains", caption, heads, rows, notes=remarks, folded=not experiment.is_paper)
+
+
+def _gain_row(experiment: Experiment, compared: list[Comparison]) -> Row:
+    """Return the gains of a pair in one score at every budget, and their range."""
+    first, pair, sign = compared[0], compared[0].pair, -1 if compared[0].better == "lower" else 1
+    names = paper_arm(pair.first.train) or "", paper_arm(pair.second.train) or ""
+    data: dict[str, Any] = {"first": pair.first.name, "second": pair.second.name, "score": first.label}
+    entries, gains, papers = [words(first.label)], list[float](), list[float]()
+    by_budget = {c.budget: c for c in compared}
+    for budget in experiment.budgets:
+        gain = by_budget[budget].gain if budget in by_budget else None
+        printed = paper_gain(*names, budget, first.score) if experiment.is_paper else None
+        paper = "" if printed is None else percentage(sign * printed)
+        papers += [] if printed is None else [sign * printed]
+        if gain is None:
+            entries.append(Entry(NONE, paper=paper))
+            continue
+        gains.append(gain.value)
+        shown = "no interval" if gain.interval is None else interval(100 * gain.interval[0], 100 * gain.interval[1], 1)
+        entries.append(Entry(percentage(gain.value), f"{shown} {_n(gain.n, experiment)}".strip(), paper))
+        data[str(budget)] = asdict(gain) | {"paper": None if printed is None else sign * printed}
+    if len(experiment.budgets) > 1:
+        entries.append(Entry(_range(gains), paper=_range(papers)))
+    return Row(entries, data)
+
+
+def _range(shares: list[float]) -> str:
+    """Return "12.0 to 34.5 %", or nothing without shares."""
+    return f"{percentage(min(shares)).removesuffix(' %')} to {percentage(max(shares))}" if shares else ""
 
 
 def bound_table(experiment: Experiment, compared: list[Comparison]) -> Table | None:
@@ -212,6 +268,6 @@ def _difference_entry(comparison: Comparison | None, experiment: Experiment) -> 
     if comparison is None:
         return Entry(NONE)
     difference = comparison.difference
-    parts = [comparison.percentage, p_value(difference.p_value), _n(difference.n, experiment)]
+    parts = [p_value(difference.p_value), _n(difference.n, experiment)]
     lines = [", ".join(part for part in parts if part), comparison.reading]
     return Entry(comparison.value, "\n".join(line for line in lines if line), mark=comparison.reading)

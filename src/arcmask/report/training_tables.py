@@ -1,30 +1,19 @@
-"""The tables of training: settings of the arms, feedback regimes, ablations, and the held-out likelihood."""
+"""The tables of training: feedback regimes, ablations, and the held-out likelihood."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from arcmask.evaluation.statistics import paired_change
 from arcmask.report.folder import Arm, Experiment, Training
-from arcmask.report.paper import REGIMES, Trained, paper_ablation, paper_arm
+from arcmask.report.paper import COMPARED, PROPOSED, REGIMES, Trained, paper_ablation, paper_arm
 from arcmask.report.quantities import KINDS, Kind, bounds, mean_point
 from arcmask.report.step_metrics import at_step, read_step, window
 from arcmask.report.table import Entry, Head, Row, Table, words
 from arcmask.report.tables import mean_entry, notes
-from arcmask.report.wording import MINUS, NONE, PLUS_MINUS, count, fixed, interval
+from arcmask.report.wording import NONE, PLUS_MINUS, count, fixed, interval
 
-_SETTINGS = {
-    "operator": "Operator",
-    "fixed_weight": "Weight",
-    "top_k": "k",
-    "karcher_steps": "Karcher steps",
-    "gate_probability": "Gate",
-    "steps": "Steps",
-    "batch_size": "Batch",
-    "learning_rate": "Rate",
-}
-_OF_FEEDBACK = ("top_k", "karcher_steps", "gate_probability")
-_OF_LEARNED_WEIGHT = ("scale", "centre", "steepness", "confidence_learning_rate")
 _ABLATED = {"karcher_steps": "Karcher steps", "top_k": "Candidates k", "fixed_weight": "Fixed weight"}
 # Key in a training run's metrics -> heading, digits.
 _COLUMNS = {
@@ -44,55 +33,44 @@ _PRINTED = {"epoch_perplexity": "perplexity", "epoch_nll": "nll", "weight": "wei
 _BOUND_UNITS = {"nats": ("NLL", 4), "perplexity": ("PPL", 3), "bits_per_byte": ("Bits/byte", 4)}
 
 
-def arm_table(experiment: Experiment) -> Table:
-    """Return the settings of each arm: the main ones, and all others in which the trained arms differ."""
-    arms = list(experiment.arms.values())
-    trained = [arm for arm in arms if arm.kind == "trained"]
-    every = dict.fromkeys(key for arm in trained for key in arm.train)
-    differing = [key for key in every if len({repr(arm.train.get(key)) for arm in trained}) > 1]
-    differing += ["temperature"] if len({arm.temperature for arm in arms}) > 1 else []
-    shown = _SETTINGS | {key: key.replace("_", " ") for key in differing if key not in _SETTINGS}
-    rows = []
-    for arm in arms:
-        entries = [words(arm.label + (" (baseline)" if arm.name == experiment.baseline else ""))]
-        entries += [Entry(_setting(key, arm), number=key != "operator") for key in shown]
-        rows.append(Row(entries, {"arm": arm.name, "label": arm.label, "train": dict(arm.train), "tune": arm.tune}))
-    heads = [Head("Arm", number=False)] + [Head(text, number=key != "operator") for key, text in shown.items()]
-    caption = "Each row is one configuration. Settings that are not shown are equal in all trained arms."
-    return Table("arms", "Arms", caption, heads, rows)
-
-
-def _setting(key: str, arm: Arm) -> str:
-    """Return a setting as text, or a dash if it has no effect in the arm."""
-    value, record = arm.train.get(key), arm.record
-    if key == "operator":
-        return arm.operator
-    if key == "fixed_weight":
-        fitted = "tuned" if arm.kind == "tuned" else "learned"
-        return "0" if not arm.has_feedback else fitted if value is None else str(value)
-    if key == "temperature":
-        return str(arm.temperature)
-    is_learned = arm.has_feedback and arm.train.get("fixed_weight") is None
-    unused = (
-        (key in _OF_LEARNED_WEIGHT and not is_learned)
-        or (key in _OF_FEEDBACK and not arm.has_feedback)
-        or (key == "karcher_steps" and record is not None and not record.uses_steps)
-    )
-    if value is None or unused:
-        return NONE
-    text = f"{value:,}" if isinstance(value, int) else str(value)
-    return MINUS + text[1:] if text.startswith("-") else text
-
-
 def regime_table(experiment: Experiment) -> Table | None:
-    """Return the paper's comparison of feedback regimes: training metrics of each arm at one step."""
+    """Return the paper's comparison of feedback regimes: training metrics of each arm at one step.
+
+    None if an ablation table has the same rows.
+    """
     step = read_step(experiment)
-    if step is None:
+    trained = [arm for arm in experiment.arms.values() if arm.kind == "trained"]
+    if step is None or any(len(arms) == len(trained) for key in _ABLATED for arms in _families(experiment, key)):
         return None
     rows = []
-    for arm in experiment.arms.values():
-        rows += _trained_row(experiment, arm, step, arm.label, REGIMES.get(paper_arm(arm.train) or ""))
-    return _trained_table("regimes", f"Feedback regimes at step {step:,}", step, "Arm", rows) if rows else None
+    for arm in trained:
+        paper = REGIMES.get(paper_arm(arm.train) or "") if experiment.plan.get("read_at") is None else None
+        rows += _trained_row(experiment, arm, step, arm.label, paper)
+    if not rows:
+        return None
+    table = _trained_table("regimes", f"Feedback regimes at step {step:,}", step, "Arm", rows)
+    return replace(table, notes=[*table.notes, *_weight_ratio(experiment, trained, step)])
+
+
+def _weight_ratio(experiment: Experiment, arms: list[Arm], step: int) -> list[str]:
+    """Say how much larger the learned weight of the paper's operator is than that of the one it replaces."""
+    learned = {paper_arm(arm.train): arm for arm in arms}
+    if not {PROPOSED, COMPARED} <= set(learned):
+        return []
+    first, second = learned[PROPOSED], learned[COMPARED]
+    runs = [[experiment.trainings.get((arm.name, seed)) for seed in experiment.seeds] for arm in (first, second)]
+    pairs = [
+        (at_step(a, step), at_step(b, step)) for a, b in zip(*runs, strict=True) if a is not None and b is not None
+    ]
+    weights = [(a["weight"], b["weight"]) for a, b in pairs if "weight" in a and b.get("weight", 0) > 0]
+    if not weights:
+        return []
+    change = paired_change(*map(list, zip(*weights, strict=True)))
+    shown = ""
+    if change.interval is not None:
+        shown = f", 95 % {interval(1 + change.interval[0], 1 + change.interval[1], 2)}"
+    paper = "; paper: 1.9" if experiment.is_paper and experiment.plan.get("read_at") is None else ""
+    return [f"The weight of {first.label} is {1 + change.value:.2f} times that of {second.label}{shown}{paper}."]
 
 
 def ablation_tables(experiment: Experiment) -> list[Table]:

@@ -5,9 +5,17 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from arcmask.report.document import Block, Chapter, Section, figure_block, settings_block, table_blocks
+from arcmask.report.document import (
+    Block,
+    Chapter,
+    Panel,
+    Section,
+    figure_block,
+    sample_text,
+    settings_block,
+    table_blocks,
+)
 from arcmask.report.folder import SHOWN, Training
-from arcmask.report.samples import Panel, sample_text
 from arcmask.report.step_metrics import at_step, window
 from arcmask.report.training_figures import run_figures
 from arcmask.report.training_tables import run_score_tables, run_table, settings_table

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 MINUS, NONE = "\u2212", "\u2014"  # U+2212 is as wide as a plus sign; the dash stands for a missing value
 PLUS_MINUS = "\u00b1 is a 95 % confidence interval (Student\u2019s t over seeds)."
+_GREEK = {"\u03c9": "omega", "\u03b7": "eta", "\u03b5": "varepsilon", "\u03b4": "delta"}  # the paper's symbols
 _LATEX = str.maketrans(
     {letter: f"\\{letter}" for letter in "&%$#_{}"}
     | {
@@ -22,6 +23,8 @@ _LATEX = str.maketrans(
         "\u2021": r"$^{\ddagger}$",
         "\u00d7": r"$\times$",
         "\u2026": r"\dots{}",
+        "\u00b5": r"$\mu$",
+        **{letter: rf"$\{name}$" for letter, name in _GREEK.items()},
     }
 )
 _MARKDOWN = str.maketrans({letter: f"\\{letter}" for letter in "\\|*_`<"} | {"\n": " "})
@@ -49,6 +52,17 @@ def plus_minus(mean: float, half: float | None, digits: int, *, signed: bool = F
 def interval(low: float, high: float, digits: int) -> str:
     """Return [low, high]."""
     return f"[{fixed(low, digits)}, {fixed(high, digits)}]"
+
+
+def number(value: float) -> str:
+    """Return a setting as text: whole numbers with commas, long fractions with four digits."""
+    text = f"{value:,}" if isinstance(value, int) else str(value) if len(str(value)) < 8 else f"{value:.4g}"
+    return MINUS + text[1:] if text.startswith("-") else text
+
+
+def percentage(share: float, *, signed: bool = False) -> str:
+    """Return a share as "12.3 %"."""
+    return f"{fixed(100 * share, 1, signed=signed)} %"
 
 
 def p_value(p: float | None) -> str:

@@ -7,7 +7,15 @@ from arcmask import sphere
 from arcmask.feedback.registry import operator
 
 
-@operator("renormalized", label="linear, renormalized", colour="#2e9e77", keeps_norm=True, uses_steps=False)
+@operator(
+    "renormalized",
+    label="linear, renormalized",
+    colour="#2e9e77",
+    keeps_norm=True,
+    uses_steps=False,
+    mean="weighted Euclidean mean",
+    path="straight line, scaled to the mask's norm",
+)
 def renormalized(mask: Tensor, candidates: Tensor, probs: Tensor, weight: Tensor) -> Tensor:
     """Move straight towards the Euclidean mean, then scale back to the mask's norm.
 

@@ -24,6 +24,8 @@ def spherical_with_angle(
     colour="#1f6fb2",
     keeps_norm=True,
     uses_steps=True,
+    mean="Fréchet mean",
+    path="great circle (SLERP)",
     with_angle=spherical_with_angle,
 )
 def spherical(mask: Tensor, candidates: Tensor, probs: Tensor, weight: Tensor, steps: int = 3) -> Tensor:

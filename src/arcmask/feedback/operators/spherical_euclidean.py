@@ -12,6 +12,8 @@ from arcmask.feedback.registry import operator
     colour="#7bb8e0",
     keeps_norm=True,
     uses_steps=False,
+    mean="direction of the weighted Euclidean mean",
+    path="great circle (SLERP)",
 )
 def spherical_euclidean(mask: Tensor, candidates: Tensor, probs: Tensor, weight: Tensor) -> Tensor:
     """Move along the great circle towards the direction of the Euclidean mean, at the mask's norm."""
