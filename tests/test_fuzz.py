@@ -36,7 +36,7 @@ BASES = {
     "--validate_every 0 --run run",
     "sample": "sample MODEL --num 1 --length 8 --steps 1",
     "evaluate": "evaluate SAMPLES --evaluator none --tokenizer text8",
-    "inspect": "inspect MODEL --data DATA --tokens 16 --only norms --out out",
+    "inspect": "inspect MODEL --data DATA --only norms --out out",
     "explore": "explore MODEL --length 8 --steps 1 --feedback none",
     "report": "report RUNS --out out",
     "convert": "convert MODEL out",

@@ -6,10 +6,12 @@ operator. A setting of a command is a keyword of its function, with the same nam
 
 import os
 import webbrowser
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import fields
 from functools import wraps
 from hashlib import sha256
+from inspect import signature
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -32,6 +34,7 @@ from arcmask.feedback.registry import Function
 from arcmask.files import json_bytes, write_whole
 from arcmask.keywords import build_from_keywords, takes_settings
 from arcmask.model import Denoiser, Model
+from arcmask.parsing import refuse_unused
 from arcmask.progress import announce
 from arcmask.ranks import rank
 from arcmask.recipes import add_operators, find_experiment
@@ -237,11 +240,13 @@ def reproduce(plan: str | Plan, folder: Name | None = None, **changes: Any) -> P
     changes |= {"operators": tuple(map(_operator_name, changes["operators"]))} if changes.get("operators") else {}
     change = build_from_keywords(Changes, **changes)
     named = find_experiment(plan) if isinstance(plan, str) else plan
+    changed = change.apply(named)
+    change.refuse_unused(changed)
     keywords = "".join(f", {name}={value!r}" for name, value in changes.items())
     home = experiment.reproduce(
-        add_operators(change.apply(named), change.operators or ()),
+        add_operators(changed, change.operators or ()),
         None if folder is None else Path(folder),
-        command=f"arcmask.reproduce({_source(plan)}, {str(folder or f'runs/{named.recipe}')!r}{keywords})",
+        command=f"arcmask.reproduce({_source(plan)}, {str(folder or named.folder)!r}{keywords})",
     )
     if rank() == 0:
         build_report([str(home)], None)
@@ -265,6 +270,7 @@ def _opening_rows(
 
     @wraps(function)
     def call(denoiser: Name | Denoiser, rows: Name | PreparedCorpus | Rows, *args: P.args, **kwargs: P.kwargs) -> R:
+        _check_tuning(signature(function).bind(denoiser, rows, *args, **kwargs).arguments)
         folder, model = _folder_of(rows), _open(denoiser)
         if folder is None:
             return function(model, as_rows(rows), *args, **kwargs)
@@ -275,6 +281,14 @@ def _opening_rows(
         return function(model, train_rows.rows(train_rows.spread(TuneConfig.rows)), *args, **kwargs)
 
     return call  # type: ignore[return-value]
+
+
+def _check_tuning(arguments: Mapping[str, Any]) -> None:
+    """Raise for settings of a call of `tune` that the command would refuse."""
+    names = {setting.name for setting in fields(TuneConfig)} - {"rows"}
+    given = {name: value for name, value in arguments.items() if name in names}
+    given |= {"operator": _operator_name(given["operator"])} if "operator" in given else {}
+    refuse_unused(TuneConfig(checkpoint="", data="", out="", **given), given)
 
 
 sample = _opening(sampling.sample)

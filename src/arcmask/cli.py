@@ -26,6 +26,7 @@ from arcmask.parsing import (
     Parser,
     add_settings,
     build_settings,
+    refuse_unused,
     report,
     settings_of,
 )
@@ -39,7 +40,7 @@ from arcmask.settings.inspect import InspectConfig
 from arcmask.settings.prepare import PrepareConfig
 from arcmask.settings.report import ReportConfig
 from arcmask.settings.sample import SampleConfig
-from arcmask.settings.train import TrainCommand
+from arcmask.settings.train import FITTED, TrainCommand
 from arcmask.settings.tune import TuneConfig
 
 COMMANDS = {
@@ -72,8 +73,11 @@ COMMANDS = {
 }
 
 
-def build_parser(recipe: str | None = None) -> Parser:
-    """Build the whole command line. A recipe's settings are the defaults of `train`."""
+def build_parser(recipe: str | None = None, init: str | None = None) -> Parser:
+    """Build the whole command line. A recipe's settings are the defaults of `train`.
+
+    Its centre and steepness belong to its own start. With another `init` they are fitted to that.
+    """
     parser = Parser(
         prog="arcmask",
         description="Predictive feedback for masked diffusion language models, along the sphere of their embeddings.",
@@ -90,7 +94,8 @@ def build_parser(recipe: str | None = None) -> Parser:
         subparser.add_argument("--config", action="config", help="a YAML file with settings; options override it")
         add_settings(subparser, command)
         if name == "train" and recipe is not None:
-            subparser.set_defaults(find_recipe(recipe).train.to_dict())
+            defaults = find_recipe(recipe).train.to_dict()
+            subparser.set_defaults(defaults if init in (None, defaults["init"]) else defaults | FITTED)
         if is_plan:
             subparser.add_argument("--print-config", action="store_true", help="print the plan as YAML, and do nothing")
         if command.has_device:
@@ -140,15 +145,15 @@ def _parse_and_run(words: list[str]) -> None:
     if words in (["train"], ["reproduce"]):
         names, other = (RECIPES, ", or --data and --init") if words == ["train"] else (EXPERIMENTS, "")
         raise ArcmaskError(f"arcmask {words[0]} needs a RECIPE{other}; choose one of: {', '.join(sorted(names))}")
-    recipe = find_recipe_name(words)
-    parser = build_parser(recipe)
+    parser = build_parser(find_recipe_name(words), _find_init(words))
     namespace = parser.parse_args(words)
     if namespace.print_completion is not None:
         _print_completion(parser, namespace.print_completion)
     elif namespace.subcommand is None:
         parser.print_help()
     else:
-        _run(namespace.subcommand, namespace[namespace.subcommand])
+        given = parser.commands[namespace.subcommand].given(words[1:])
+        _run(namespace.subcommand, namespace[namespace.subcommand], given)
 
 
 def _print_completion(parser: Parser, shell: str) -> None:
@@ -179,6 +184,13 @@ def find_recipe_name(words: Sequence[str]) -> str | None:
             settings = yaml.safe_load(read_yaml_text(Path(word.removeprefix("--config="))) or "{}")
             return None if settings.get("recipe") is None else str(settings["recipe"])
     return None
+
+
+def _find_init(words: Sequence[str]) -> str | None:
+    """Return the value of the last --init in a command line, or None."""
+    values = [after for word, after in pairwise([*words, ""]) if word == "--init"]
+    values += [word.removeprefix("--init=") for word in words if word.startswith("--init=")]
+    return values[-1] if values else None
 
 
 def _check_text(kind: str, values: Sequence[object]) -> None:
@@ -215,7 +227,7 @@ def _discard_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _run(name: str, namespace: Namespace) -> None:
+def _run(name: str, namespace: Namespace, given: set[str]) -> None:
     command = COMMANDS[name]
     values = vars(namespace)
     for setting, value in values.items():
@@ -225,6 +237,7 @@ def _run(name: str, namespace: Namespace) -> None:
     if missing:
         raise ArcmaskError(f"arcmask {name} needs {' and '.join(missing)}; arcmask {name} --help says more")
     config = build_settings(command.settings, values)
+    refuse_unused(config, given)
     with _on_device(namespace.device) if command.has_device else nullcontext():
         module = import_module(f"arcmask.commands.{name}")
         if name == "reproduce" and namespace.print_config:

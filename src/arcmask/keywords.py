@@ -8,7 +8,7 @@ from inspect import Parameter, signature
 from typing import Any, ParamSpec, TypeVar, cast
 
 from arcmask.errors import ArcmaskError, did_you_mean
-from arcmask.parsing import build_settings, settings_of
+from arcmask.parsing import build_settings, refuse_unused, settings_of
 from arcmask.settings.kinds import typed
 
 P = ParamSpec("P")
@@ -48,9 +48,12 @@ def takes_settings(kind: type, *leave_out: str) -> Callable[[Callable[P, R]], Ca
 
 
 def build_from_keywords(kind: type, **values: Any) -> Any:
-    """Build a dataclass of settings from values, after a check of their types."""
-    types = {setting.name: setting.type for _, setting in settings_of(kind)}
-    return build_settings(kind, {name: typed(_plain(value), types[name], name) for name, value in values.items()})
+    """Build a dataclass of settings from values, after a check of their types and of what has no effect."""
+    settings = {setting.name: setting for _, setting in settings_of(kind)}
+    checked = {name: typed(_plain(value), settings[name].type, name) for name, value in values.items()}
+    config = build_settings(kind, checked)
+    refuse_unused(config, [name for name, value in checked.items() if value != settings[name].default])
+    return config
 
 
 def _plain(value: Any) -> Any:

@@ -3,7 +3,7 @@
 import re
 import sys
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import Field, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, NoReturn, get_args, get_origin
@@ -101,6 +101,11 @@ class Parser(ArgumentParser):
             spelled += [name, *parts] if len(parts) > 1 else [f"{name}{equals}{value}"]
         return spelled
 
+    def given(self, words: Sequence[str]) -> set[str]:
+        """Return the names of the options that are among the words of a command."""
+        options = {word.partition("=")[0] for word in self.spell(words)} & set(self._option_string_actions)
+        return {_with_underscores(option).removeprefix("--") for option in options}
+
 
 def _with_underscores(option: str) -> str:
     return "--" + option.removeprefix("--").replace("-", "_")
@@ -140,6 +145,27 @@ def build_settings(kind: type, values: dict[str, Any]) -> Any:
                 raise ArcmaskError(f"{setting.name} has no value, but needs one")
             arguments[setting.name] = tuple(value) if isinstance(value, list) else value
     return kind(**arguments)
+
+
+def refuse_unused(config: Any, given: Collection[str]) -> None:
+    """Raise if a setting that was given has no effect beside the others, unless it switches off what is off anyway.
+
+    `unused` of a dataclass of settings returns the settings that have none, each with the reason.
+    """
+    defaults = {setting.name: setting.default for _, setting in settings_of(type(config))}
+    parts = (config, *(getattr(config, one.name) for one in fields(config) if is_dataclass(one.type)))
+    values = {one.name: getattr(part, one.name) for part in reversed(parts) for one in fields(part)}
+    for part in parts:
+        reasons: dict[str, str] = getattr(part, "unused", dict)()
+        operator = getattr(part, "operator", None)
+        if "karcher_steps" in given and operator is not None and hasattr(part, "karcher_steps"):
+            from arcmask.feedback import find_operator
+
+            if not find_operator(operator).uses_steps:
+                reasons["karcher_steps"] = f"the operator {operator} has no Karcher steps"
+        for name in sorted(reasons.keys() & set(given)):
+            if values[name] not in (None, False, "none", defaults[name]):
+                raise ArcmaskError(f"{name} has no effect, since {reasons[name]}; leave it out")
 
 
 def _list_type(setting: Field[Any]) -> tuple[type, int | str] | None:

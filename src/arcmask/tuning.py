@@ -106,6 +106,8 @@ def tune(
     name = find_operator(operator).name
     if name == "none":
         raise ArcmaskError("the operator none feeds nothing back, so there is nothing to fit; give another one")
+    if goal == "bound" and quality is not None:
+        raise ArcmaskError("quality has no effect, since the goal bound draws no samples; leave it out")
     if rows.ndim != 2 or len(rows) < 4:
         raise ArcmaskError(f"rows must have the shape (N, L) with four rows or more, but they have {tuple(rows.shape)}")
     if goal == "generation":

@@ -114,7 +114,7 @@ def test_weights_are_those_of_the_confidence():
         assert weights.weight.median == pytest.approx(float(torch.cat(direct).double().quantile(0.5)))
         assert weights.curve == pytest.approx(confidence(torch.tensor(found.entropy_edges)).tolist(), abs=1e-6)
     assert found.start.settings == pytest.approx({"scale": 0.5, "centre": -2.0, "steepness": 3.0})
-    assert f"{found.start.weight.mean:.3f} at step 0" in found.reading
+    assert f"{found.start.weight.mean:.3f} with the initial scalars" in found.reading
     assert f"and {found.learned.weight.mean:.3f} in the checkpoint" in found.reading
 
 
@@ -123,7 +123,7 @@ def test_certain_predictions_and_a_fixed_weight_have_histograms_too():
     assert found.entropy.mean == 0
     assert found.start.settings == {"fixed": 1.0}
     assert (found.start.weight.low, found.start.weight.high, found.start.histogram[-1]) == (1, 1, 2)
-    assert "at step 0 (fixed 1; paper" in found.reading
+    assert "with the initial scalars (fixed 1; the paper" in found.reading
 
 
 def test_two_points_need_one_step():

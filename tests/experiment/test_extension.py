@@ -128,7 +128,7 @@ def test_a_check_that_fails_after_the_comparison_leaves_the_folder_as_it_was(mak
     def refuse(*_: Any) -> None:
         raise ArcmaskError("the disk is full")
 
-    monkeypatch.setattr(running, "check_before_loading", refuse)
+    monkeypatch.setattr(running, "check_fit", refuse)
     with pytest.raises(ArcmaskError, match="the disk is full"):
         reproduce(make_plan(**SMALL | {"seeds": [1, 2]}), small)
     assert files(small) == before

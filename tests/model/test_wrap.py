@@ -81,6 +81,64 @@ def test_the_longest_sequence_is_the_models_own():
         denoiser.hidden(denoiser.table[torch.full((1, 21), MASK)])
 
 
+@pytest.mark.parametrize("family", MASKED)
+def test_dropout_is_set_everywhere(family):
+    denoiser = wrap(masked_lm(family), MASK)
+    embeddings = denoiser.table[tokens()].detach()
+
+    def outputs() -> tuple[torch.Tensor, torch.Tensor]:
+        denoiser.train()
+        return denoiser.hidden(embeddings), denoiser.hidden(embeddings)
+
+    denoiser.set_dropout(0.3)
+    first, second = outputs()
+    assert not torch.allclose(first, second)
+    rates = [module.p for module in denoiser.modules() if isinstance(module, torch.nn.Dropout)]
+    assert set(rates) == {0.3}
+    denoiser.set_dropout(0.0)
+    first, second = outputs()
+    assert torch.equal(first, second)
+    torch.testing.assert_close(first, denoiser.eval().hidden(embeddings))
+
+
+class Noisy(BertForMaskedLM):
+    """A model with dropout that its settings do not name."""
+
+    def forward(self, inputs_embeds, **inputs):
+        noisy = torch.nn.functional.dropout(inputs_embeds, 0.5, self.training)
+        return super().forward(inputs_embeds=noisy, **inputs)
+
+
+def test_dropout_that_cannot_be_reached_is_an_error():
+    denoiser = wrap(Noisy(masked_lm("bert").config), MASK)
+    with pytest.raises(ArcmaskError, match=r"dropout is 0\.2, but a Noisy has dropout that cannot be changed"):
+        denoiser.set_dropout(0.2)
+
+
+def test_checkpointed_blocks_have_the_same_gradients_and_run_twice():
+    denoiser = wrap(masked_lm("bert"), MASK)
+    denoiser.set_dropout(0.0)
+    assert [type(block).__name__ for block in denoiser.blocks] == ["BertLayer"] * 2
+    runs, gradients = [], []
+    denoiser.blocks[0].register_forward_pre_hook(lambda *_: runs.append(1))
+    for is_on in (False, True):
+        runs.clear()
+        denoiser.set_checkpointing(is_on)
+        denoiser.zero_grad()
+        denoiser.train().hidden(denoiser.table[tokens()]).sum().backward()
+        gradients.append(denoiser.table.grad.clone())
+        assert len(runs) == 1 + is_on
+    torch.testing.assert_close(*gradients)
+
+
+def test_what_a_wrapped_model_cannot_do_is_an_error():
+    denoiser = wrap(masked_lm("bert"), MASK)
+    denoiser.model.supports_gradient_checkpointing = False
+    with pytest.raises(ArcmaskError, match="a BertForMaskedLM has no gradient checkpointing"):
+        denoiser.set_checkpointing(True)
+    denoiser.set_checkpointing(False)
+
+
 def test_a_forward_that_someone_else_put_on_the_output_layer_stays(model):
     output = model.get_output_embeddings()
     calls = []

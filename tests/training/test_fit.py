@@ -11,6 +11,7 @@ from arcmask.cli import main
 from arcmask.data import PrepareConfig, open_prepared, prepare
 
 TRAIN = "train sotu-tiny-spherical --init model --steps 1 --batch_size 2 --micro_batch 2 --validate_every 0 --run out"
+REPRODUCE = "reproduce quickstart --base model --length 16 --steps 1 --batch_size 2 --micro_batch 2 --run out"
 COMMANDS = [
     TRAIN,
     f"{TRAIN} --dry-run",
@@ -18,6 +19,8 @@ COMMANDS = [
     "evaluate --checkpoint model --out out.json --dry-run",
     "tune model --out out --rows 4 --held_out_rows 2",
     "inspect model --only angles --tokens 32 --out out",
+    f"{REPRODUCE}",
+    f"{REPRODUCE} --dry-run",
 ]
 
 
@@ -100,6 +103,37 @@ def test_a_dry_run_makes_the_checks_of_the_run(capsys, options, reason, is_dry):
         main([*TRAIN.split(), "--data", "fits", *options.split(), *dry])
     assert stop.value.code == 2
     assert reason in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("is_dry", [False, True])
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ("--length 17", "length is 17, but model takes at most 16 positions"),
+        ("--batch_size 6 --micro_batch 4", "6 sequences cannot be cut evenly into micro-batches of 4"),
+        ("--run model", "model is not empty and has no plan.json"),
+        ("--run first.jsonl", "first.jsonl"),
+        ("--samples 2 --features gpt2-large", "MAUVE needs"),
+        ("--operators first.py:f", "first.py"),
+    ],
+)
+def test_a_dry_run_of_an_experiment_makes_the_checks_of_the_run(capsys, options, reason, is_dry, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(SystemExit) as stop:
+        main([*REPRODUCE.split(), "--data", "fits", *options.split(), *(["--dry-run"] if is_dry else [])])
+    assert stop.value.code == 2
+    assert reason in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("is_dry", [False, True])
+@pytest.mark.parametrize("command", [REPRODUCE, TRAIN])
+def test_the_fit_is_checked_before_the_data_of_a_recipe_are_prepared(capsys, command, is_dry):
+    with pytest.raises(SystemExit):
+        main([*command.split(), *(["--dry-run"] if is_dry else [])])
+    assert "has the mask id 27 (text8), but the model's is 269" in capsys.readouterr().err
+    assert not Path("data").exists()
 
 
 @pytest.mark.usefixtures("here")

@@ -57,6 +57,20 @@ def test_data_a_model_and_steps_are_enough(kind, here, corpus, base, bert, capsy
     assert trained.tokenizer.encode("the cat") != []
 
 
+def test_settings_of_training_reach_a_bert(here, bert, monkeypatch):
+    compiled = []
+    monkeypatch.setattr("torch.nn.Module.compile", lambda module: compiled.append(module))
+    model, data = bert
+    options = ["--dropout", "0", "--checkpoint_blocks", "true", "--compile_blocks", "true", "--steps", "2"]
+    start = ["train", "--data", data, "--init", model, *SMALL, "--micro_batch", "2", "--run", "run"]
+    main([*start, *options])
+    stored = json.loads((here / "run/checkpoints/step-0000002/config.json").read_text())
+    assert (stored["hidden_dropout_prob"], stored["attention_probs_dropout_prob"]) == (0, 0)
+    assert [type(block).__name__ for block in compiled] == ["BertLayer"]
+    main([*start[:-2], "--run", "run", "--micro_batch", "1", "--dropout", "0", "--steps", "3"])  # it has no dropout
+    assert (here / "run/checkpoints/step-0000003").is_dir()
+
+
 def test_without_held_out_rows_there_is_no_validation(here):
     (here / "text.txt").write_text("the people of the united states " * 50)
     prepare(PrepareConfig(corpus="text.txt", out="data/text", tokenizer="text8", length=16, holdout="none"))

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from arcmask.data import RowCorpus, Tokenizer, open_tokenizer
+from arcmask.data import RowForm, Tokenizer, open_tokenizer
 from arcmask.errors import ArcmaskError
 from arcmask.feedback import SoftMask
 from arcmask.model import MDLM, Denoiser, MDLMConfig
@@ -52,7 +52,7 @@ def misfits(expected: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> di
     }
 
 
-def check_corpus(corpus: RowCorpus, denoiser: Denoiser) -> None:
+def check_corpus(corpus: RowForm, denoiser: Denoiser) -> None:
     """Raise unless a corpus fits a model: its ids, mask, lengths and, if the model has one, its tokenizer."""
     if corpus.is_padded:
         check_padding(denoiser, f"the rows of {corpus.source!r}")

@@ -57,6 +57,8 @@ def load(
     """
     check_choice("kind of weights", weights, ("ema", "raw"))
     check_mask_token(bidirectional, mask_id, mask_token)
+    if weights != "ema" and Path(source).suffix != ".ckpt":
+        raise ArcmaskError(f"weights is {weights}, but only a Lightning checkpoint (.ckpt) has two kinds of weights")
     path = find_checkpoint(source)
     if path.suffix == ".ckpt":
         return load_lightning(path, ema=weights == "ema", mask_id=mask_id)

@@ -23,7 +23,7 @@ def run(command: ReproduceCommand) -> None:
 
 def dry_run(command: ReproduceCommand) -> None:
     """Print the plan and what it would take."""
-    print(describe(_plan(command)))
+    print(describe(_plan(command), command.run))
 
 
 def print_config(command: ReproduceCommand) -> None:
@@ -33,4 +33,5 @@ def print_config(command: ReproduceCommand) -> None:
 
 def _plan(command: ReproduceCommand) -> Plan:
     plan = command.changes.apply(find_experiment(command.recipe))
+    command.changes.refuse_unused(plan)
     return add_operators(plan, command.changes.operators or ())

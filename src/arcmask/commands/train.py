@@ -1,13 +1,17 @@
 """`arcmask train`: train a model, by a recipe or by settings of one's own, or resume it."""
 
 import shlex
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from arcmask.checkpoint import find_checkpoint
+from arcmask.checkpoint import find_checkpoint, load
+from arcmask.checkpoint.fitting import check_corpus
 from arcmask.data import prepare
+from arcmask.data.job import rows_to_come
 from arcmask.data.packing import describe_job
-from arcmask.downloads import offline, to_fetch
+from arcmask.data.prepared import is_prepared
+from arcmask.downloads import NotFetchedError, offline, to_fetch
 from arcmask.errors import ArcmaskError
 from arcmask.progress import announce
 from arcmask.ranks import rank
@@ -37,10 +41,11 @@ def run(command: TrainCommand) -> None:
 
 def dry_run(command: TrainCommand) -> None:
     """Print the size of the run and what it would take, from one measured step. Nothing is fetched."""
-    data, init = _check(command), command.train.init
+    init = command.train.init
     missing = [] if init.startswith("new:") else to_fetch(partial(find_checkpoint, init))
     with offline():
-        if data is not None and not Path(data.out).is_dir():
+        data = _check(command)
+        if data is not None and not is_prepared(data.out):
             print(f"first: {describe_job(data)}; then train {command.folder} (prepare the data to see what that takes)")
         elif missing:
             check_before_loading(command.train, Path(command.folder))
@@ -56,5 +61,13 @@ def _check(command: TrainCommand) -> PrepareConfig | None:
     if not command.resume and Path(command.folder).exists():
         raise ArcmaskError(f"the run {command.folder} exists already, and resume is false; give another name")
     check_settings(command.train, Path(command.folder))
-    data = None if command.recipe is None else find_recipe(command.recipe).prepare
-    return data if data is not None and command.train.data == data.out else None
+    recipe = None if command.recipe is None else find_recipe(command.recipe)
+    if recipe is None or recipe.prepare is None or command.train.data != recipe.prepare.out:
+        return None
+    init = command.train.init
+    if init != recipe.train.init and not init.startswith("new:") and not is_prepared(recipe.prepare.out):
+        form = rows_to_come(recipe.prepare)
+        if form is not None:  # before the data are prepared, which can take hours
+            with suppress(NotFetchedError):  # in a dry run
+                check_corpus(form, load(init))
+    return recipe.prepare

@@ -4,7 +4,7 @@ from arcmask.data.antibodies import Antibodies
 from arcmask.data.corpora import open_corpus
 from arcmask.data.packing import prepare
 from arcmask.data.prepared import Batches, Index, PreparedCorpus, interleaved, open_prepared, read_index
-from arcmask.data.row_corpus import RowCorpus, TensorRows
+from arcmask.data.row_corpus import RowCorpus, RowForm, TensorRows
 from arcmask.data.tokenizers import Tokenizer, normalise_text8, open_tokenizer, train_bpe
 from arcmask.rows import PaddedRows
 from arcmask.settings.prepare import PrepareConfig
@@ -17,6 +17,7 @@ __all__ = [
     "PrepareConfig",
     "PreparedCorpus",
     "RowCorpus",
+    "RowForm",
     "TensorRows",
     "Tokenizer",
     "interleaved",

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 from arcmask.data.corpora import Corpus, Pair, open_corpus
 from arcmask.data.prepared import INDEX, Index, partial_of, read_index
+from arcmask.data.row_corpus import RowForm
 from arcmask.data.tokenizers import bpe_size, has_own_kind, open_tokenizer, tokenizer_identity
-from arcmask.downloads import to_fetch
+from arcmask.downloads import NotFetchedError, to_fetch
 from arcmask.errors import ArcmaskError
 from arcmask.files import sha256, writable
 from arcmask.run_folder import read_settings, refuse_other_settings
@@ -118,6 +119,26 @@ def parts_to_fetch(config: PrepareConfig) -> list[str]:
     if not config.tokenizer.startswith("bpe:"):
         finders.append(partial(open_tokenizer, config.tokenizer))
     return to_fetch(*finders)
+
+
+def rows_to_come(config: PrepareConfig) -> RowForm | None:
+    """Return the form of the rows that a preparation would make; None if its tokenizer is yet to be fetched."""
+    tokenizer = None
+    if not config.tokenizer.startswith("bpe:"):
+        try:
+            tokenizer = open_tokenizer(config.tokenizer)
+        except NotFetchedError:
+            return None
+    size = bpe_size(config.tokenizer) if tokenizer is None else tokenizer.size
+    return RowForm(
+        source=config.out,
+        length=config.length,
+        vocab_size=size,
+        mask_id=size - 1 if tokenizer is None else tokenizer.mask_id,
+        tokenizer_name=config.tokenizer if tokenizer is None else tokenizer.name,
+        tokenizer=tokenizer,
+        is_padded=config.pack == "none",
+    )
 
 
 def _open_finished(config: PrepareConfig, out: Path, corpus: Corpus | None) -> Index:

@@ -281,6 +281,11 @@ class PreparedCorpus(RowCorpus):
         return np.memmap(path, dtype=dtype, mode="r", shape=(rows, self.index.columns))
 
 
+def is_prepared(folder: str | Path) -> bool:
+    """Return whether a folder is one that `arcmask prepare` has finished."""
+    return (Path(folder) / INDEX).is_file()
+
+
 def open_prepared(folder: str | Path, split: str = "train") -> PreparedCorpus:
     """Open a split, `train` or `validation`, of a folder that `arcmask prepare` made. No tokens are read."""
     index = read_index(folder)

@@ -21,25 +21,59 @@ Indices = Sequence[int] | NDArray[np.int64] | Tensor
 _GOLDEN = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio: its multiples modulo 2^64 lie far from each other
 
 
-class RowCorpus(ABC):
-    """Clean rows of token ids, and what training, diagnostics and evaluation ask about them. `len()` is N."""
+class RowForm:
+    """What a model must know of rows to read them: their length, their ids, their mask and their tokenizer."""
 
     def __init__(
         self,
         *,
         source: str,
-        split: str,
-        count: int,
         length: int,
         vocab_size: int,
         mask_id: int,
         tokenizer_name: str,
+        tokenizer: Tokenizer | None = None,
         is_padded: bool = False,
     ) -> None:
-        self.source, self.split = source, split  # where the rows are from
+        self.source = source  # where the rows are from
         self.length, self.is_padded = length, is_padded  # L, and whether rows may be shorter
         self.vocab_size, self.mask_id, self.tokenizer_name = vocab_size, mask_id, tokenizer_name
-        self._count = count
+        self._tokenizer = tokenizer
+
+    def tokenizer(self) -> Tokenizer | None:
+        """Return the tokenizer that makes the rows; None if it is not known."""
+        return self._tokenizer
+
+    def check_fits(
+        self, *, vocab_size: int, mask_id: int, max_length: int | None, tokenizer: Tokenizer | None = None
+    ) -> None:
+        """Raise unless a model with these numbers, and with this tokenizer if it has one, can read the rows."""
+        name, where = self.tokenizer_name, f"the corpus in {self.source!r}"
+        advice = "prepare the text with the model's own tokenizer"
+        if self.vocab_size > vocab_size:
+            raise ArcmaskError(
+                f"{where} has {self.vocab_size} token ids ({name}), but the model knows {vocab_size}; {advice}"
+            )
+        if self.mask_id != mask_id:
+            raise ArcmaskError(
+                f"{where} has the mask id {self.mask_id} ({name}), but the model's is {mask_id}; {advice}"
+            )
+        if max_length is not None and self.length > max_length:
+            raise ArcmaskError(f"{where} has rows of {self.length} tokens, but the model takes {max_length} at most")
+        own = None if tokenizer is None else self.tokenizer()
+        if tokenizer is not None and own is not None and not tokenizer.has_ids_of(own):
+            raise ArcmaskError(
+                f"{where} was made with another tokenizer ({name}) than the model's ({tokenizer.name}): their ids "
+                f"stand for different tokens; {advice}"
+            )
+
+
+class RowCorpus(RowForm, ABC):
+    """Clean rows of token ids, and what training, diagnostics and evaluation ask about them. `len()` is N."""
+
+    def __init__(self, *, split: str, count: int, **form: Any) -> None:
+        super().__init__(**form)
+        self.split, self._count = split, count
 
     def __len__(self) -> int:
         return self._count
@@ -51,10 +85,6 @@ class RowCorpus(ABC):
     def counts(self, indices: Indices) -> NDArray[np.int64]:
         """Return how many tokens of each row are counted: indices (n,) -> (n,)."""
         return np.full(len(np.asarray(indices)), self.length, dtype=np.int64)
-
-    @abstractmethod
-    def tokenizer(self) -> Tokenizer | None:
-        """Open the tokenizer that made the rows; None if it is not known."""
 
     @property
     @abstractmethod
@@ -79,24 +109,6 @@ class RowCorpus(ABC):
         count = len(self) if count is None else min(count, len(self))
         shift = (seed * _GOLDEN % 2**64) * len(self) >> 64
         return (np.arange(count, dtype=np.int64) * len(self) + shift) // count
-
-    def check_fits(
-        self, *, vocab_size: int, mask_id: int, max_length: int | None, tokenizer: Tokenizer | None = None
-    ) -> None:
-        """Raise unless a model with these numbers, and with this tokenizer if it has one, can read the rows."""
-        name, where = self.tokenizer_name, f"the corpus in {self.source!r}"
-        if self.vocab_size > vocab_size:
-            raise ArcmaskError(f"{where} has {self.vocab_size} token ids ({name}), but the model knows {vocab_size}")
-        if self.mask_id != mask_id:
-            raise ArcmaskError(f"{where} has the mask id {self.mask_id} ({name}), but the model's is {mask_id}")
-        if max_length is not None and self.length > max_length:
-            raise ArcmaskError(f"{where} has rows of {self.length} tokens, but the model takes {max_length} at most")
-        own = None if tokenizer is None else self.tokenizer()
-        if tokenizer is not None and own is not None and not tokenizer.has_ids_of(own):
-            raise ArcmaskError(
-                f"{where} was made with another tokenizer ({name}) than the model's ({tokenizer.name}): their ids "
-                "stand for different tokens"
-            )
 
 
 class TensorRows(RowCorpus):
@@ -130,9 +142,10 @@ class TensorRows(RowCorpus):
             vocab_size=1 + max(int(text.max()), mask_id),
             mask_id=mask_id,
             tokenizer_name="no tokenizer" if tokenizer is None else tokenizer.name,
+            tokenizer=tokenizer,
             is_padded=is_padded,
         )
-        self._rows, self._text, self._tokenizer = clean, text, tokenizer
+        self._rows, self._text = clean, text
         self._held_out = None if held_out is None else TensorRows(held_out, mask_id=mask_id, tokenizer=tokenizer)
         if self._held_out is not None:
             self.vocab_size = max(self.vocab_size, self._held_out.vocab_size)
@@ -144,10 +157,6 @@ class TensorRows(RowCorpus):
     def counts(self, indices: Indices) -> NDArray[np.int64]:
         """Return how many tokens of each row are counted: indices (n,) -> (n,)."""
         return counts_of(self.rows(indices)).numpy()
-
-    def tokenizer(self) -> Tokenizer | None:
-        """Return the tokenizer that was given."""
-        return self._tokenizer
 
     @property
     def frequencies(self) -> Tensor:

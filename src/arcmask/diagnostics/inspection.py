@@ -44,7 +44,7 @@ from arcmask.model import Denoiser, Model
 from arcmask.progress import Progress
 from arcmask.rows import Rows
 from arcmask.run_folder import CONFIG, METRICS, find_run, interpreting, read_metrics, read_settings, read_yaml
-from arcmask.settings.inspect import GENERATION, NAMES, InspectConfig
+from arcmask.settings.inspect import GENERATION, NAMES, PREDICTIONS, InspectConfig
 
 Metrics = list[dict[str, Any]]  # a record per step
 
@@ -59,8 +59,7 @@ class Inspection:
     records: dict[str, Any]  # the numbers, such as a `GainCurve`
 
 
-_PREDICTIONS = ("angles", "paths", "sphere", "confidence", "karcher", "accuracy")  # those that share predictions
-_TEXT = ("gain", GENERATION, *_PREDICTIONS)
+_TEXT = ("gain", GENERATION, *PREDICTIONS)
 _NEEDS = {"text": _TEXT, "metrics": ("training",)}  # what a diagnostic needs beside the model
 
 
@@ -84,7 +83,7 @@ def inspect(config: InspectConfig, denoiser: Denoiser | None = None, corpus: Row
     with _scratch(folder) as scratch:
         denoiser = _open(config) if denoiser is None else _ready(denoiser)
         rows = None if corpus is None else _rows(config, corpus, denoiser, config.tokens)
-        times = () if set(names).isdisjoint(_PREDICTIONS) else TIMES
+        times = () if set(names).isdisjoint(PREDICTIONS) else TIMES
         records: dict[str, Any] = {}
         total = len(times) + len(names) + sum(count for name, count in curve_cells(config).items() if name in names)
         with Progress("inspecting", unit="parts", total=total) as progress:

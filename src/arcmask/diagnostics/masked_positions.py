@@ -141,10 +141,11 @@ class ConfidenceWeights:
     @property
     def reading(self) -> str:
         settings = ", ".join(f"{name} {value:.3g}" for name, value in self.start.settings.items())
-        learned = "" if self.learned is None else f" and {self.learned.weight.mean:.3f} in the checkpoint"
+        learned = "" if self.learned is None else f", and {self.learned.weight.mean:.3f} with the checkpoint's own"
         return (
-            f"The mean entropy of a prediction is {self.entropy.mean:.2f} nats. The mean weight is "
-            f"{self.start.weight.mean:.3f} at step 0 ({settings}; paper: 0.13 to 0.14){learned}. A weight of 0 feeds "
+            f"The mean entropy of a prediction is {self.entropy.mean:.2f} nats. The mean weight of this model is "
+            f"{self.start.weight.mean:.3f} with the initial scalars ({settings}; the paper's model starts at 0.13 to "
+            f"0.14){learned}. A weight of 0 feeds "
             "nothing back; a weight of 1 replaces the mask by the prediction."
             + ("" if (extreme := (self.learned or self.start).extreme) is None else f" Note: {extreme}.")
         )

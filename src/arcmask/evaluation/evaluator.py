@@ -158,6 +158,12 @@ def find_evaluator(name: str) -> Path:
         raise ArcmaskError(f"the evaluator {name!r} does not open: {error}; {_CHOICES}") from error
 
 
+def check_evaluator(name: str) -> None:
+    """Open an evaluator that is in a folder, to see that it works. Any other may have to be downloaded first."""
+    if Path(name).is_dir():
+        open_evaluator(name)
+
+
 def make_evaluator(name: str, sha: str, model: Any, tokenizer: Any, precision: Precision = "float32") -> Evaluator:
     """Make an evaluator of an open model and its tokenizer, both of transformers."""
     model.eval().requires_grad_(False)

@@ -9,7 +9,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -20,7 +20,7 @@ from arcmask.data import RowCorpus, Tokenizer, open_prepared, open_tokenizer
 from arcmask.downloads import cache_folder
 from arcmask.errors import ArcmaskError
 from arcmask.evaluation.cache import Share
-from arcmask.evaluation.evaluator import Evaluator, open_evaluator
+from arcmask.evaluation.evaluator import Evaluator, check_evaluator, open_evaluator
 from arcmask.evaluation.statistics import half_width, summarize
 from arcmask.evaluation.texts import Reference, ReferenceWords, SampleSet, read_samples
 from arcmask.feedback import find_operator
@@ -54,7 +54,7 @@ def evaluate(
     share, denoiser = Share.of_this_process(), None
     inputs = _open_sets(config, sets) if config.samples else None
     if config.checkpoint is not None and config.data is not None and share.rank == 0:
-        denoiser = load(config.checkpoint)
+        denoiser = _open_denoiser(config, load)
         corpus = _open_held_out(denoiser, corpus or config.data)
     scored = {} if inputs is None else _evaluate_sets(config, inputs, share)
     if share.rank != 0:
@@ -100,12 +100,13 @@ def describe_evaluation(config: EvaluateConfig, load: Callable[[str], Denoiser])
     check_evaluation(config)
     parts = []
     if config.samples:
-        sets = [read_samples(source, skip_bad_lines=config.bad_lines == "skip") for source in config.samples]
-        texts = {text for one in sets for text in one.texts}
+        texts = {text for one in _read_sets(config, {}).sets for text in one.texts}
+        for name in {config.evaluator, config.features} - {"none", "evaluator"}:
+            check_evaluator(name)
         model = "no evaluator" if config.evaluator == "none" else f"the evaluator {config.evaluator}"
-        parts.append(f"score {len(texts)} different texts out of {len(sets)} sets with {model}")
+        parts.append(f"score {len(texts)} different texts out of {len(config.samples)} sets with {model}")
     if config.checkpoint is not None and config.data is not None:
-        _open_held_out(load(config.checkpoint), config.data)
+        _open_held_out(_open_denoiser(config, load), config.data)
         rows = config.rows or "all"
         parts.append(f"compute the likelihood of {rows} rows of {config.data} under {config.checkpoint}")
     return f"would {' and '.join(parts)}" + ("" if config.out is None else f", and write {config.out}")
@@ -234,6 +235,19 @@ def likelihood(
     return records
 
 
+def _open_denoiser(config: EvaluateConfig, load: Callable[[str], Denoiser]) -> Denoiser:
+    """Open the checkpoint, and raise if the settings name another operator than its own."""
+    assert config.checkpoint is not None
+    denoiser = load(config.checkpoint)
+    own = getattr(getattr(denoiser, "feedback", None), "operator", "none")
+    if config.operator is not None and find_operator(config.operator).name != own:
+        raise ArcmaskError(
+            f"operator is {config.operator}, but the feedback of {config.checkpoint} is {own}; the operator of a "
+            "checkpoint cannot be changed here"
+        )
+    return denoiser
+
+
 def _open_held_out(denoiser: Denoiser, data: str | RowCorpus, split: str = "validation") -> RowCorpus:
     """Open a split of a prepared folder, and raise if the denoiser cannot read its rows."""
     corpus = data if isinstance(data, RowCorpus) else open_prepared(data, split)
@@ -243,19 +257,31 @@ def _open_held_out(denoiser: Denoiser, data: str | RowCorpus, split: str = "vali
 
 @dataclass(frozen=True, kw_only=True)
 class _Inputs:
-    """All that the scores of sets need, opened."""
+    """The sets and what they are compared with, read."""
 
     reference: Reference | None
     tokenizer: Tokenizer | None  # that the user named
+    decoder: Tokenizer | None  # that, or the reference's
     sets: list[SampleSet]
     mauve_references: list[list[str] | None]  # for each set
-    tokenizers: list[Tokenizer | str]  # of the entropy of each set
-    evaluator: Evaluator | None
-    features: Evaluator | None
+    tokenizers: Sequence[Tokenizer | str] = ()  # of the entropy of each set, once opened, as the models
+    evaluator: Evaluator | None = None
+    features: Evaluator | None = None
 
 
 def _open_sets(config: EvaluateConfig, in_memory: Mapping[str, SampleSet]) -> _Inputs:
-    """Read the samples and the reference, and open the evaluators."""
+    """Read the samples and the reference, and open the tokenizers and the evaluators."""
+    inputs = _read_sets(config, in_memory)
+    tokenizers = [inputs.tokenizer or _default_tokenizer(inputs.decoder, one) for one in inputs.sets]
+    names = {config.evaluator, config.features if any(inputs.mauve_references) else "none"} - {"none", "evaluator"}
+    models = {name: open_evaluator(name, precision=config.precision) for name in sorted(names)}
+    evaluator = models.get(config.evaluator)
+    features = models.get(config.features, evaluator)
+    return replace(inputs, tokenizers=tokenizers, evaluator=evaluator, features=features)
+
+
+def _read_sets(config: EvaluateConfig, in_memory: Mapping[str, SampleSet]) -> _Inputs:
+    """Read the samples and the reference."""
     reference = None
     if config.reference is not None:
         texts = in_memory.get(config.reference)
@@ -267,19 +293,12 @@ def _open_sets(config: EvaluateConfig, in_memory: Mapping[str, SampleSet]) -> _I
         in_memory.get(source) or read_samples(source, skip_bad_lines=skip, tokenizer=decoder)
         for source in config.samples
     ]
-    references = _mauve_references(config, sets, reference)
-    tokenizers = [tokenizer or _default_tokenizer(decoder, one) for one in sets]
-    names = {config.evaluator, config.features if any(references) else "none"} - {"none", "evaluator"}
-    models = {name: open_evaluator(name, precision=config.precision) for name in sorted(names)}
-    evaluator = models.get(config.evaluator)
     return _Inputs(
         reference=reference,
         tokenizer=tokenizer,
+        decoder=decoder,
         sets=sets,
-        mauve_references=references,
-        tokenizers=tokenizers,
-        evaluator=evaluator,
-        features=models.get(config.features, evaluator),
+        mauve_references=_mauve_references(config, sets, reference),
     )
 
 

@@ -9,16 +9,16 @@ import torch
 from arcmask.checkpoint import load
 from arcmask.data import open_prepared
 from arcmask.diagnostics.inspection import curve_cells
-from arcmask.downloads import offline
-from arcmask.errors import ArcmaskError
+from arcmask.downloads import NotFetchedError, offline
+from arcmask.evaluation.evaluator import check_evaluator
 from arcmask.experiment.fetches import describe_fetches
+from arcmask.experiment.plan_checks import check_fit, check_plan
 from arcmask.feedback import SoftMask
 from arcmask.model import Model, best_device
 from arcmask.objective import TwoPass
-from arcmask.ranks import world_size
 from arcmask.settings.experiment import Arm, Plan, Tuning
 from arcmask.settings.train import TrainConfig
-from arcmask.training.checks import STATE_BYTES, check_batches
+from arcmask.training.checks import STATE_BYTES
 from arcmask.training.dry_run import measure_step
 
 # Parameters of evaluators that are known by name; any other is assumed to have the size of the first.
@@ -45,8 +45,6 @@ class Costs:
         sizes = [config.micro_batch for config in plan.trainings] or [plan.generation.batch_size]
         parameters = sum(parameter.numel() for parameter in model.parameters())
         objective = TwoPass(model, SoftMask()).to(best_device())
-        if model.max_length is not None and length > model.max_length:
-            raise ArcmaskError(f"length is {length}, but {plan.base} takes at most {model.max_length} positions")
         rows = torch.randint(0, model.mask_id, (min(*sizes, 8), length))
         plain, with_feedback = (seconds / rows.numel() for seconds in measure_step(objective, rows))
         # The draft pass is the difference, which noise can make zero or negative.
@@ -129,16 +127,23 @@ def format_duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
 
 
-def describe(plan: Plan) -> str:
-    """Describe a plan and what it takes. Nothing is trained, fetched or written."""
+def describe(plan: Plan, folder: str | Path | None = None) -> str:
+    """Check a plan as `reproduce` does, and describe it and what it takes. Nothing is trained, fetched or written."""
     with offline():
-        return _describe(plan)
+        return _describe(plan, plan.folder if folder is None else Path(folder))
 
 
-def _describe(plan: Plan) -> str:
+def _describe(plan: Plan, folder: Path) -> str:
+    check_plan(plan, folder)
+    for name in (plan.generation.evaluator, plan.generation.features) if plan.budgets else ():
+        if name is not None:
+            check_evaluator(name)
+    try:
+        base = None if plan.parameters is not None else load(plan.base)
+    except NotFetchedError:
+        base = None
+    check_fit(plan, folder, base)
     generation, trains = plan.generation, plan.trainings
-    for config in trains:
-        check_batches(config, world_size())
     runs = len(trains) * len(plan.seeds)
     tokens = sum(config.steps * config.batch_size for config in trains) * len(plan.seeds) * generation.length
     samples = len(plan.arms) * len(plan.seeds) * len(plan.budgets) * generation.samples
@@ -151,7 +156,7 @@ def _describe(plan: Plan) -> str:
             f"{samples:,} in all; evaluator {generation.evaluator or 'none'}, MAUVE features "
             f"{generation.features or 'none'}"
         )
-    costs, reason = _measure_or_explain(plan)
+    costs = None if base is None else Costs.measure(plan, base)
     parameters = plan.parameters if costs is None else costs.parameters
     if parameters is not None:
         state, weights = STATE_BYTES * parameters / 1e9, 4 * parameters / 1e9
@@ -165,20 +170,14 @@ def _describe(plan: Plan) -> str:
             f"disk: {checkpoints + texts:.1f} GB (checkpoints {checkpoints:.1f}, samples {texts:.1f}); memory: {memory}"
         )
     lines.append(describe_fetches(plan))
-    time_needed = reason if costs is None else f"about {format_duration(costs.total())} on this machine"
-    return "\n".join([*lines, f"time: {time_needed}{'' if costs is None else ', from one measured step'}"])
+    if costs is None:
+        lines.append(f"time: not estimated, since {plan.base} is fetched only when it is trained")
+    else:
+        lines.append(f"time: about {format_duration(costs.total())} on this machine, from one measured step")
+    return "\n".join(lines)
 
 
 def _describe_arm(arm: Arm, length: int) -> str:
     if arm.train is not None:
         return f"{arm.train.steps:,} steps of {arm.train.batch_size} x {length} tokens"
     return "not trained" if arm.tune is None else f"not trained, fitted to {arm.tune.rows:,} rows"
-
-
-def _measure_or_explain(plan: Plan) -> tuple[Costs | None, str]:
-    if plan.parameters is not None:
-        return None, f"not estimated, since {plan.base} is fetched only when it is trained"
-    try:
-        return Costs.measure(plan, load(plan.base)), ""
-    except ArcmaskError as error:
-        return None, f"not estimated, since {error}"

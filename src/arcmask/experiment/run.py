@@ -18,23 +18,18 @@ import torch
 
 import arcmask
 from arcmask.checkpoint import load, load_for_use
-from arcmask.checkpoint.fitting import check_corpus
 from arcmask.data import open_prepared, prepare
 from arcmask.diagnostics.inspection import inspect
-from arcmask.errors import ArcmaskError
 from arcmask.evaluation import Reference, evaluate_set, likelihood, open_evaluator, read_samples
-from arcmask.evaluation.scores import LEAST, has_mauve
 from arcmask.experiment.costs import Clock, Costs
-from arcmask.experiment.extension import check_extension
+from arcmask.experiment.plan_checks import check_fit, check_plan
 from arcmask.experiment.results import count_lines, is_inspected, is_measured, is_scored, is_trained
-from arcmask.feedback import find_operator
-from arcmask.files import UNFINISHED, json_bytes, writable, write_whole, writing
+from arcmask.files import json_bytes, write_whole, writing
 from arcmask.progress import announce
 from arcmask.ranks import rank, world_size
 from arcmask.run_folder import (
     INSPECTION,
     LIKELIHOOD,
-    LOCK,
     PLAN,
     SAMPLES,
     SCORES,
@@ -43,13 +38,11 @@ from arcmask.run_folder import (
     TUNED,
     cell_folder,
     locked_run,
-    read_settings,
 )
 from arcmask.sampling.generate import generate
 from arcmask.settings.evaluate import PerplexitySettings
 from arcmask.settings.experiment import Plan, Tuning
 from arcmask.training import train
-from arcmask.training.checks import check_batches, check_before_loading
 from arcmask.tuning import tune
 
 
@@ -75,7 +68,7 @@ def reproduce(plan: Plan, folder: str | Path | None = None, command: str | None 
     >>> from arcmask.recipes import find_experiment
     >>> arcmask.experiment.reproduce(find_experiment("quickstart"))  # doctest: +SKIP
     """
-    experiment = Experiment(plan, Path("runs", plan.recipe) if folder is None else Path(folder))
+    experiment = Experiment(plan, plan.folder if folder is None else Path(folder))
     with writing(experiment.folder), locked_run(experiment.folder) if experiment.rank == 0 else nullcontext():
         experiment.open(command or f"arcmask reproduce {plan.recipe}")
         experiment.run()
@@ -94,40 +87,18 @@ class Experiment:
     def open(self, command: str) -> None:
         """Check the plan, open the evaluators, prepare the data, and create the folder or check that it fits."""
         generation, settings, path = self.plan.generation, self.plan.to_json(), self.folder / PLAN
-        for operator in self.plan.operators:
-            find_operator(operator)
-        for config in self.plan.trainings:
-            check_batches(config, self.world)
-        needs_mauve = generation.features is not None and bool(self.plan.budgets)
-        if needs_mauve and not has_mauve():
-            raise ArcmaskError(
-                f"{self.plan.recipe} computes MAUVE, which needs mauve-text: pip install 'arcmask[eval]', "
-                "or leave it out with --features none"
-            )
-        if needs_mauve and generation.samples < LEAST:
-            raise ArcmaskError(
-                f"MAUVE needs {LEAST} samples per cell, but there are {generation.samples}; leave it out with "
-                "--features none"
-            )
-        if path.exists():
-            check_extension(self.folder, read_settings(path), settings)
-        elif self.folder.exists() and {entry.name for entry in self.folder.iterdir()} - {LOCK, PLAN + UNFINISHED}:
-            raise ArcmaskError(f"{self.folder} is not empty and has no {PLAN}; give another folder")
-        writable(self.folder, is_folder=True)
+        check_plan(self.plan, self.folder)
         if self.plan.budgets:  # before any training, so that a missing evaluator is noticed now
             self._evaluator(generation.evaluator)
             self._evaluator(generation.features)
         base = load(self.plan.base)
+        if self.rank == 0:  # before the data are prepared, which can take hours
+            check_fit(self.plan, self.folder, base)
         self.costs = Costs.measure(self.plan, base)
         if self.rank == 0:
             if self.plan.prepare is not None:
                 prepare(self.plan.prepare)
-            check_corpus(open_prepared(self.plan.data, "validation"), base)
-            seed = self.plan.seeds[0]
-            for arm in self.plan.arms:
-                train_config = self.plan.train(arm, seed)
-                if train_config is not None:
-                    check_before_loading(train_config, cell_folder(self.folder, arm, seed) / TRAINING)
+            check_fit(self.plan, self.folder, base)
             self._write_plan(path, settings | {"command": command})
         _wait_until(path.exists)
 

@@ -109,7 +109,7 @@ class SoftMask(nn.Module):
         *,
         scale: float = 0.5,
         mean_weight: float = MEAN_WEIGHT,
-        band: tuple[float, float] = (0.2, 0.8),
+        band: tuple[float, float] = BAND,
         seed: int = 0,
     ) -> Self:
         """Return feedback whose confidence fits a denoiser: its mean weight on rows (N, L) of text is `mean_weight`.
@@ -125,7 +125,8 @@ class SoftMask(nn.Module):
         ('linear', True)
         """
         entropy = draft_entropies(denoiser, rows, band=band, seed=seed)
-        feedback = cls(operator, top_k, karcher_steps, Confidence.calibrated(entropy, scale, mean_weight))
+        confidence = Confidence.calibrated(entropy, scale, mean_weight)
+        feedback = cls(operator, top_k, karcher_steps, confidence, band)
         return feedback.to(denoiser.table.device)
 
     def forward(self, tokens: Tensor, logits: Tensor, table: Tensor, mask_id: int) -> Feedback:

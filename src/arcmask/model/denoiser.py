@@ -131,6 +131,24 @@ class Model(nn.Module, Denoiser):
     def save_weights(self, folder: Path, **options: Any) -> None:
         """Write the weights and the configuration into a folder."""
 
+    @property
+    @abstractmethod
+    def blocks(self) -> list[nn.Module]:
+        """The layers that repeat, which are compiled one by one; none if they are not known."""
+
+    @abstractmethod
+    def set_dropout(self, dropout: float) -> None:
+        """Change the dropout of every layer, or raise if the model cannot."""
+
+    @abstractmethod
+    def set_checkpointing(self, is_on: bool) -> None:
+        """Keep only the inputs of blocks, and run them again in the backward pass; raise if the model cannot."""
+
+    def compile_blocks(self) -> None:
+        """Apply torch.compile to each block in place; the keys of the weights stay the same."""
+        for block in self.blocks:
+            block.compile()
+
     def check_length(self, length: int) -> None:
         """Raise if a sequence is longer than the model allows."""
         if self.max_length is not None and length > self.max_length:

@@ -92,10 +92,14 @@ class MDLM(Model, PreTrainedModel):
             if isinstance(module, Block):
                 module.dropout = dropout
 
-    def compile_blocks(self) -> None:
-        """Apply torch.compile to each block in place; the keys of the weights stay the same."""
-        for block in self.backbone.blocks:
-            block.compile()
+    def set_checkpointing(self, is_on: bool) -> None:
+        """Keep only the inputs of blocks, and run them again in the backward pass."""
+        self.backbone.checkpoint_blocks = is_on
+
+    @property
+    def blocks(self) -> list[nn.Module]:
+        """The transformer blocks."""
+        return list(self.backbone.blocks)
 
     def get_input_embeddings(self) -> nn.Module:
         """Return the embedding module; its table is `.embedding`."""

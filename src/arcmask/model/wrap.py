@@ -17,6 +17,7 @@ from arcmask.data.tokenizers import Tokenizer, adopt_tokenizer
 from arcmask.errors import ArcmaskError
 from arcmask.model.causal import add_mask_row, attend_both_ways
 from arcmask.model.denoiser import Model
+from arcmask.model.dropout import is_random, set_dropout
 
 WRAP_FILE = "wrap.json"  # the arguments of `wrap`, beside the model's own files
 _REFUSALS = (TypeError, ValueError, RuntimeError, AttributeError, IndexError)  # of a model that does not take the input
@@ -93,6 +94,35 @@ class Wrapped(Model):
         head = self.model.get_output_embeddings()
         is_plain = type(head) is nn.Linear and head.weight.shape[0] == self.table.shape[0]
         return head if is_plain else None
+
+    @property
+    def blocks(self) -> list[nn.Module]:
+        """The layers in the longest list of modules of the model."""
+        lists = [module for module in self.model.modules() if isinstance(module, nn.ModuleList)]
+        return list(max(lists, key=len, default=()))
+
+    def set_dropout(self, dropout: float) -> None:
+        """Change every dropout of the model. Raise if some of it cannot be reached."""
+        set_dropout(self.model, 0.0)
+        ids = torch.full((2, 4), self.mask_id, device=self.table.device)
+        if is_random(self.model, self.table[ids]):
+            raise ArcmaskError(
+                f"dropout is {dropout:g}, but a {type(self.model).__name__} has dropout that cannot be changed from "
+                "outside; change it in the model's own configuration, and leave out dropout"
+            )
+        set_dropout(self.model, dropout)
+
+    def set_checkpointing(self, is_on: bool) -> None:
+        """Switch the model's own gradient checkpointing on or off."""
+        if is_on and not getattr(self.model, "supports_gradient_checkpointing", False):
+            raise ArcmaskError(
+                f"checkpoint_blocks is true, but a {type(self.model).__name__} has no gradient checkpointing; leave it "
+                "out"
+            )
+        if is_on:
+            self.model.gradient_checkpointing_enable({"use_reentrant": False})
+        elif getattr(self.model, "is_gradient_checkpointing", False):
+            self.model.gradient_checkpointing_disable()
 
     def save_weights(self, folder: Path, **options: Any) -> None:
         """Write the model with its own `save_pretrained`, and the arguments of `wrap`; or in its own layout."""

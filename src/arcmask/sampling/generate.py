@@ -102,6 +102,7 @@ def sample(
     )
     starts = start_tokens(denoiser, prompt, length, num)
     sampler = make_sampler(denoiser, config, starts.shape[1], feedback, rule)
+    _refuse_unused(config, sampler)
     parts = []
     with Progress("sampling", unit="samples", total=num) if progress else nullcontext() as bar:
         for batch in _batches(range(num), batch_size):
@@ -161,6 +162,7 @@ def generate(config: SampleConfig, load: Callable[[str], Denoiser]) -> Iterator[
     denoiser = load(config.checkpoint)
     starts = start_tokens(denoiser, config.prompt, config.length, config.num)
     sampler = make_sampler(denoiser, config, starts.shape[1], config.feedback or "trained")
+    _refuse_unused(config, sampler)
     file = None if out is None else SampleFile(out, _record_settings(config, sampler, starts.shape[1]))
     indices = [i for i in range(rank(), config.num, world_size()) if file is None or i not in file.indices]
     with Progress("sampling", unit="samples", total=len(indices)) if file is not None else nullcontext() as progress:
@@ -170,6 +172,12 @@ def generate(config: SampleConfig, load: Callable[[str], Denoiser]) -> Iterator[
                 file.append(records)
                 progress.advance(len(records))
             yield records
+
+
+def _refuse_unused(config: SampleConfig, sampler: Sampler) -> None:
+    """Raise if the settings say when to use feedback, and there is none."""
+    if sampler.feedback is None and config.band is not None:
+        raise ArcmaskError("band has no effect, since there is no feedback; leave it out, or give feedback")
 
 
 def _records(indices: Sequence[int], samples: Samples, checkpoint: str) -> list[dict[str, Any]]:

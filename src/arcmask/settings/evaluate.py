@@ -101,6 +101,23 @@ class EvaluateConfig:
         if self.features == "evaluator" and self.evaluator == "none":
             object.__setattr__(self, "features", "none")
 
+    def unused(self) -> dict[str, str]:
+        """Return the settings that have no effect beside the others, each with the reason."""
+        of_evaluator = ("context", "stride", "start", "batch_tokens", "precision")
+        of_samples = ("reference", "evaluator", "features", "tokenizer", "bad_lines", "kmeans_seeds", *of_evaluator)
+        reasons: dict[str, str] = {}
+        if self.checkpoint is None:
+            reasons |= dict.fromkeys(("operator", "rows"), "there is no checkpoint")
+        if self.features == "none":
+            reasons["kmeans_seeds"] = "features is none, so there is no MAUVE"
+        elif self.reference is None:
+            reasons |= dict.fromkeys(("features", "kmeans_seeds"), "MAUVE needs a reference")
+        if self.evaluator == self.features == "none":
+            reasons |= dict.fromkeys(of_evaluator, "evaluator and features are none")
+        if not self.samples:
+            reasons |= dict.fromkeys(of_samples, "there are no samples to score")
+        return reasons
+
     def to_dict(self) -> dict[str, Any]:
         """Return the settings that the scores depend on, as the file stores them."""
         settings = asdict(self)

@@ -19,7 +19,7 @@ from arcmask.settings.evaluate import KMEANS_SEEDS, check_kmeans_seeds
 from arcmask.settings.inspect import InspectConfig
 from arcmask.settings.prepare import PrepareConfig
 from arcmask.settings.sample import SampleConfig
-from arcmask.settings.train import TrainConfig
+from arcmask.settings.train import FITTED, TrainConfig
 
 _MOST_GAIN_ROWS = 512
 # The settings of `prepare` that make the data those of a protocol, wherever the text came from.
@@ -147,6 +147,11 @@ class Plan:
         for first, second in combinations(self.arms, 2):
             if replace(self.arms[first], label="") == replace(self.arms[second], label=""):
                 raise ArcmaskError(f"the arms {first!r} and {second!r} have the same settings; leave one of them out")
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the experiment, unless another one is given."""
+        return Path("runs", self.recipe)
 
     @property
     def heading(self) -> str:
@@ -312,6 +317,8 @@ class Changes:
         # With another model, evaluator or length the paper's values are not comparable. How the work is divided and
         # rounded leaves them comparable. What the data are is read from them when the experiment starts.
         protocol = None if training or generation else plan.protocol
+        if self.base not in (None, plan.base):
+            training |= FITTED
         same = {name: name for name in ("micro_batch", "checkpoint_blocks", "compile_blocks", "precision", "data")}
         training |= self._changes(**same)
         names = ("precision", "evaluator_batch", "evaluator_precision", "mauve_seed", "kmeans_seeds")
@@ -343,6 +350,24 @@ class Changes:
             folder = plan.data if self.data is None else self.data
             raise ArcmaskError(f"corpus is {self.corpus}, but the data are the prepared folder {folder}; give one")
         return replace(plan.prepare, corpus=self.corpus, kind=plan.prepare.text_kind)
+
+    def refuse_unused(self, plan: Plan) -> None:
+        """Raise for a change that has no effect in the plan that it was made in."""
+        reasons: dict[str, str] = {}
+        training = ("steps", "batch_size", "micro_batch", "checkpoint_blocks", "compile_blocks")
+        scoring = ("evaluator_batch", "evaluator_precision")
+        if not self.operators and not plan.trainings:
+            reasons |= dict.fromkeys(training, "no arm is trained")
+        if {plan.generation.evaluator, plan.generation.features} == {None}:
+            reasons |= dict.fromkeys(scoring, "there is no evaluator and there are no features")
+        if plan.generation.features is None:
+            reasons |= dict.fromkeys(("mauve_seed", "kmeans_seeds"), "there are no features, so there is no MAUVE")
+        if not plan.budgets:
+            names = ("samples", "sampling_batch", "evaluator", "features", "mauve_seed", "kmeans_seeds", *scoring)
+            reasons |= dict.fromkeys(names, "without budgets nothing is sampled")
+        for name, reason in reasons.items():
+            if getattr(self, name) not in (None, False, "none"):
+                raise ArcmaskError(f"{name} has no effect, since {reason}; leave it out")
 
     def _changes(self, **names: str) -> dict[str, Any]:
         """Return the changes that are not None. An argument maps the plan's name of a setting to its name here."""

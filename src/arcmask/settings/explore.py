@@ -34,6 +34,10 @@ class ExploreConfig:
         if repeated:
             raise ArcmaskError(f"the arm {repeated[0]!r} is given twice; an arm can be shown once")
 
+    def unused(self) -> dict[str, str]:
+        """Return the settings that have no effect beside the others, each with the reason."""
+        return {"band": "no arm has feedback"} if set(self.feedback) == {"none"} else {}
+
     def command(self) -> str:
         """Return the command line that writes the same page: the main settings, and those that are not the default."""
         words = ["arcmask", "explore", self.sample.checkpoint]

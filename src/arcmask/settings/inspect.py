@@ -21,6 +21,7 @@ NAMES = (
     "accuracy",
     "cost",
 )
+PREDICTIONS = ("angles", "paths", "sphere", "confidence", "karcher", "accuracy")  # those that share predictions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +69,24 @@ class InspectConfig:
         check_range(0, MAX_SEED, self, "seed", "mask_id")
         for name in self.names:
             check_choice("diagnostic", name, NAMES)
+
+    def unused(self) -> dict[str, str]:
+        """Return the settings that have no effect beside the others, each with the reason."""
+        needs = {
+            "operators": ("gain", GENERATION),
+            "tokens": PREDICTIONS,
+            "gain_tokens": ("gain",),
+            "generate": (GENERATION,),
+            "samples": (GENERATION,),
+            "steps": (GENERATION,),
+            "evaluator": (GENERATION,),
+            "run": ("training", "paths", "confidence"),
+        }
+        return {
+            setting: f"it is for {' and '.join(names)} alone"
+            for setting, names in needs.items()
+            if set(names).isdisjoint(self.names)
+        }
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """The settings of `arcmask prepare`, and the rule that says which documents are held out."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Literal
 
 from arcmask.errors import ArcmaskError, check_choice, check_range
@@ -92,6 +92,15 @@ class PrepareConfig:
             raise ArcmaskError(f"only a hub dataset (hub:NAME) can be streamed, but the corpus is {self.corpus!r}")
         if self.holdout is not None:
             Holdout.parse(self.holdout)
+
+    def unused(self) -> dict[str, str]:
+        """Return the settings that have no effect beside the others, each with the reason."""
+        if self.verify:
+            names = {one.name for one in fields(self)} - {"corpus", "out", "verify"}
+            return dict.fromkeys(names, "verify prepares nothing")
+        if self.corpus == "sotu" or self.corpus.endswith((".txt", ".md")):
+            return {"text_key": f"{self.corpus} has no keys or columns"}
+        return {}
 
     @property
     def text_kind(self) -> str | None:

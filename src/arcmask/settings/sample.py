@@ -66,6 +66,15 @@ class SampleConfig:
             raise ArcmaskError(f"steps is {self.steps} and budget is {self.budget}; give one of them")
         self.steps_for(1)
 
+    def unused(self) -> dict[str, str]:
+        """Return the settings that have no effect beside the others, each with the reason."""
+        reasons: dict[str, str] = {}
+        if self.feedback == "none":
+            reasons["band"] = "there is no feedback"
+        if self.top_p == 1:
+            reasons["drop_crossing"] = "top_p is 1, which keeps all tokens"
+        return reasons
+
     def steps_for(self, length: int) -> int:
         """Return the number of denoising steps for samples of that length."""
         if self.budget is None:

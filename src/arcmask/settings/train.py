@@ -12,6 +12,7 @@ from arcmask.settings.operators import OPERATOR_CHOICES
 Auto = Literal["auto"]
 AUTO: Auto = "auto"
 COMPUTED = ("centre", "steepness", "learning_rate", "warm_up", "save_every", "validate_every")  # what may be "auto"
+FITTED = {"centre": AUTO, "steepness": AUTO}  # what a recipe sets for its own start alone
 # Which settings may differ when a run is resumed. Every setting stands here once.
 ON_RESUME: dict[str, tuple[str, ...]] = {
     # They would change the result.
@@ -28,6 +29,7 @@ ON_RESUME: dict[str, tuple[str, ...]] = {
     # The result is the same.
     "always": ("save_every", "keep", "validate_every", "tracker"),
 }
+_LEARNED = ("scale", "centre", "steepness", "confidence_learning_rate")  # settings of the learned weight
 _LEARNING_RATES = {"new": 1e-3, "continued": 1e-4}
 _POSITIVE = ("learning_rate", "confidence_learning_rate", "clip")
 _FRACTIONS = ("ema", "beta2", "dropout")
@@ -131,6 +133,22 @@ class TrainConfig:
     def learns_weight(self) -> bool:
         """Whether there is a weight to learn: feedback, and not with a constant weight."""
         return self.operator != "none" and self.fixed_weight is None
+
+    def unused(self) -> dict[str, str]:
+        """Return the settings that have no effect beside the others, each with the reason."""
+        reasons: dict[str, str] = {}
+        if self.freeze_backbone:
+            reasons |= dict.fromkeys(("learning_rate", "weight_decay"), "the backbone is frozen")
+        if self.fixed_weight is not None:
+            reasons |= dict.fromkeys(_LEARNED, f"the weight is fixed at {self.fixed_weight:g}")
+        if self.operator == "none":
+            names = ("top_k", "karcher_steps", "fixed_weight", *_LEARNED)
+            reasons |= dict.fromkeys(names, "the operator none feeds nothing back")
+        if self.validate_every == 0:
+            reasons["validation_rows"] = "validate_every is 0"
+        elif self.validation_rows == 0:
+            reasons["validate_every"] = "validation_rows is 0"
+        return reasons
 
     def computed(self, *, has_held_out: bool) -> "TrainConfig":
         """Return the settings with what follows from the steps and the start; centre and steepness need the model."""

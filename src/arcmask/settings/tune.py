@@ -56,5 +56,12 @@ class TuneConfig:
         check_range(0, 1000, self, "karcher_steps")
         check_range(0, MAX_SEED - 1, self, "seed", "mask_id")
 
+    def unused(self) -> dict[str, str]:
+        """Return the settings that have no effect beside the others, each with the reason."""
+        if self.goal == "bound":
+            return dict.fromkeys(("samples", "steps", "evaluator"), "the goal bound draws no samples")
+        reasons = dict.fromkeys(("rows", "held_out_rows"), "the goal generation measures samples, not rows")
+        return reasons | {"fixed": "the goal generation always fits a constant weight"}
+
 
 TuneConfig.__doc__ = (TuneConfig.__doc__ or "").replace("{operators}", OPERATOR_CHOICES)

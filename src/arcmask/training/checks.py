@@ -92,7 +92,7 @@ def _take_stored(config: TrainConfig, run: Path) -> TrainConfig:
         config = replace(config, **numbers)
         grows = config.steps > stored["steps"]
     checkpoint = newest_checkpoint(run)
-    has_dropout = checkpoint is not None and _has_dropout(checkpoint)
+    has_dropout = checkpoint is not None and stored.get("dropout") != 0 and _has_dropout(checkpoint)
     may_differ = {*ON_RESUME["always"], *(() if has_dropout else ON_RESUME["without dropout"])}
     if grows and config.curve == stored.get("curve") == "constant":
         may_differ |= set(ON_RESUME["larger"])
@@ -105,7 +105,7 @@ def _take_stored(config: TrainConfig, run: Path) -> TrainConfig:
 
 
 def _has_dropout(checkpoint: Path) -> bool:
-    """Return whether the model of a checkpoint is trained with dropout; only a Diffusion Transformer says that not."""
+    """Return whether the model of a checkpoint has dropout of its own; only a Diffusion Transformer says so."""
     settings = read_settings(checkpoint / "config.json")
     return settings.get("model_type") != "mdlm" or settings.get("dropout") != 0
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from arcmask.checkpoint import load
 from arcmask.checkpoint.fitting import check_corpus
 from arcmask.data import Batches, RowCorpus
+from arcmask.errors import ArcmaskError
 from arcmask.feedback import Confidence
 from arcmask.feedback.calibration import draft_entropies, rows_to_measure
 from arcmask.model import MDLM, SIZES, Model, autocast
@@ -24,14 +25,26 @@ def build_model(config: TrainConfig, corpus: RowCorpus, model: Model | None = No
     if model is None and config.init.startswith("new:"):
         size = config.init.removeprefix("new:")
         model_length = max(corpus.length, SIZES[size]["model_length"])
-        return MDLM.create(size, corpus.vocab_size, config.seed, model_length=model_length, **changes)
+        new = MDLM.create(size, corpus.vocab_size, config.seed, model_length=model_length, **changes)
+        set_up(config, new)
+        return new
     model = load(config.init) if model is None else model
     check_corpus(corpus, model)
     if model.table.dtype != torch.float64:
         model.float()
-    if config.dropout is not None and isinstance(model, MDLM):
-        model.set_dropout(config.dropout)
+    set_up(config, model)
     return model
+
+
+def set_up(config: TrainConfig, model: Model) -> None:
+    """Give a model the dropout and the checkpointing of a run; raise if it cannot have them, or cannot be compiled."""
+    if config.dropout is not None:
+        model.set_dropout(config.dropout)
+    model.set_checkpointing(config.checkpoint_blocks)
+    if config.compile_blocks and not model.blocks:
+        raise ArcmaskError(
+            f"compile_blocks is true, but it is not known which layers of {config.init} are blocks; leave it out"
+        )
 
 
 def measure_entropies(config: TrainConfig, corpus: RowCorpus, model: Model) -> Tensor:

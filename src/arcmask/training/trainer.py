@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from arcmask.data import Batches, RowCorpus, interleaved, open_prepared
 from arcmask.errors import ArcmaskError, Stopped
 from arcmask.feedback import SoftMask
-from arcmask.model import MDLM, Model, autocast
+from arcmask.model import Model, autocast
 from arcmask.objective import TwoPass, sequence_losses
 from arcmask.progress import Progress, announce
 from arcmask.ranks import rank
@@ -117,10 +117,8 @@ class Trainer:
         model = self.model
         if self.config.freeze_backbone:
             model.requires_grad_(False)
-        if isinstance(model, MDLM):
-            model.backbone.checkpoint_blocks = self.config.checkpoint_blocks
-            if self.config.compile_blocks:
-                model.compile_blocks()
+        if self.config.compile_blocks:
+            model.compile_blocks()
 
     def train(self) -> Path:
         """Train the remaining steps and return the path of the last checkpoint."""

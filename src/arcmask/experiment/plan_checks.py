@@ -1,0 +1,73 @@
+"""The checks of a plan before anything is trained or written. The run makes them, and so does its dry run."""
+
+from pathlib import Path
+
+from arcmask.checkpoint.fitting import check_corpus
+from arcmask.data import open_prepared
+from arcmask.data.job import rows_to_come
+from arcmask.data.packing import describe_job
+from arcmask.data.prepared import is_prepared
+from arcmask.errors import ArcmaskError
+from arcmask.evaluation.scores import LEAST, has_mauve
+from arcmask.experiment.extension import check_extension
+from arcmask.feedback import find_operator
+from arcmask.files import UNFINISHED, writable
+from arcmask.model import Model
+from arcmask.ranks import world_size
+from arcmask.run_folder import LOCK, PLAN, SAMPLES, TRAINING, cell_folder, read_settings
+from arcmask.sampling import generate
+from arcmask.settings.experiment import Plan
+from arcmask.training.checks import check_batches, check_before_loading
+from arcmask.training.start import set_up
+
+
+def check_plan(plan: Plan, folder: Path) -> None:
+    """Make every check that needs neither the data nor a model, and check that the plan may continue the folder."""
+    for operator in plan.operators:
+        find_operator(operator)
+    for config in plan.trainings:
+        check_batches(config, world_size())
+    for arm in plan.arms if plan.budgets else ():
+        generate.check_settings(plan.sample(arm, plan.base, plan.seeds[0], plan.budgets[0], folder / SAMPLES))
+    needs_mauve, samples = plan.generation.features is not None and bool(plan.budgets), plan.generation.samples
+    if needs_mauve and not has_mauve():
+        raise ArcmaskError(
+            f"{plan.recipe} computes MAUVE, which needs mauve-text: pip install 'arcmask[eval]', or leave it out with "
+            "--features none"
+        )
+    if needs_mauve and samples < LEAST:
+        raise ArcmaskError(
+            f"MAUVE needs {LEAST} samples per cell, but there are {samples}; leave it out with --features none"
+        )
+    if (folder / PLAN).exists():
+        check_extension(folder, read_settings(folder / PLAN), plan.to_json())
+    elif folder.exists() and {entry.name for entry in folder.iterdir()} - {LOCK, PLAN + UNFINISHED}:
+        raise ArcmaskError(f"{folder} is not empty and has no {PLAN}; give another folder")
+    writable(folder, is_folder=True)
+
+
+def check_fit(plan: Plan, folder: Path, base: Model | None) -> None:
+    """Check that the base and the data fit each other, the samples and the settings of training.
+
+    Data that are not prepared yet are checked by what will prepare them. `base` is None if it is yet to be fetched.
+    """
+    if base is not None:
+        length = plan.generation.length
+        if base.max_length is not None and length > base.max_length:
+            raise ArcmaskError(f"length is {length}, but {plan.base} takes at most {base.max_length} positions")
+        for training in plan.trainings:
+            set_up(training, base)
+    if plan.prepare is not None and not is_prepared(plan.data):
+        describe_job(plan.prepare)
+        form = rows_to_come(plan.prepare)
+        if base is not None and form is not None:
+            check_corpus(form, base)
+        return
+    corpus = open_prepared(plan.data, "validation")
+    if base is not None:
+        check_corpus(corpus, base)
+    seed = plan.seeds[0]
+    for arm in plan.arms:
+        config = plan.train(arm, seed)
+        if config is not None:
+            check_before_loading(config, cell_folder(folder, arm, seed) / TRAINING)
