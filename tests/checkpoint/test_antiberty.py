@@ -9,12 +9,11 @@ import torch
 from torch.nn import functional
 
 import arcmask
-from arcmask.checkpoint.antiberty import residue_tokenizer
-from arcmask.data.tokenizers import adopt_tokenizer
+from arcmask.data import open_tokenizer
+from arcmask.data.tokenizers import RESIDUES
 from arcmask.downloads import download_files
 from arcmask.errors import ArcmaskError
 
-RESIDUES = "ACDEFGHIKLMNPQRSTVWY"
 # The heavy chain of trastuzumab.
 CHAIN = (
     "EVQLVESGGGLVQPGGSLRLSCAASGFNIKDTYIHWVRQAPGKGLEWVARIYPTNGYTRYADSVKGRFTISADTSKNTAYLQMNSLRAEDTAVYYCSRWGGDGFYAMDY"
@@ -23,11 +22,11 @@ CHAIN = (
 
 
 def test_every_residue_is_one_id_and_other_symbols_are_named():
-    tokenizer = adopt_tokenizer(residue_tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *RESIDUES]))
+    tokenizer = open_tokenizer("residues")
     assert tokenizer.encode("ACY") == [5, 6, 24]
     assert tokenizer.decode(tokenizer.encode(CHAIN)) == CHAIN
     assert tokenizer.enclosing == (2, 3)
-    with pytest.raises(ArcmaskError, match=f"'ACXB' has 'B', but the tokenizer antiberty knows only {RESIDUES}"):
+    with pytest.raises(ArcmaskError, match=f"'ACXB' has 'B', but the tokenizer residues knows only {RESIDUES}"):
         tokenizer.encode("ACXB")
 
 

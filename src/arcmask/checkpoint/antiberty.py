@@ -7,20 +7,17 @@ import json
 from pathlib import Path
 
 import safetensors.torch
-import tokenizers as rust
-from transformers import PreTrainedTokenizerFast
 
 from arcmask.checkpoint.pickles import read_torch_file
+from arcmask.data import open_tokenizer
 from arcmask.downloads import cached_folder, download_files
 
 ANTIBERTY = "antiberty"
 _PACKAGE = "antiberty==0.1.3"  # later versions hold no weights
 _FILES = {
-    "vocab.txt": "6db8c6cd6361eb233005b2dfe665d40d7f1ba78951bdf0fe61fa670ce192419a",
     "AntiBERTy_md_smooth/config.json": "e199c1692b5f0246ebc5522102044d6e900ffc7d56fa5932fdd5b3d56ef487e9",
     "AntiBERTy_md_smooth/pytorch_model.bin": "f1ae33eac8cc8784a7d4be5a600141d2fa7bc7d8d5b3f5324d64a6a63bd0f137",
 }
-_SPECIAL = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
 
 
 def fetch_antiberty(package: str = _PACKAGE) -> Path:
@@ -34,8 +31,8 @@ def fetch_antiberty(package: str = _PACKAGE) -> Path:
 
 
 def _write_out(folder: Path) -> None:
-    """Replace the pickle by safetensors, and the vocabulary by a tokenizer that splits a sequence into its residues."""
-    pickled, vocabulary = folder / "pytorch_model.bin", folder / "vocab.txt"
+    """Replace the pickle by safetensors, and add a tokenizer."""
+    pickled = folder / "pytorch_model.bin"
     weights = read_torch_file(pickled)
     # Heads for species, chain and graft, and the pooler, are not those of a masked LM; the output layer is tied.
     unused = ("cls.species", "cls.chain", "cls.graft", "bert.pooler", "cls.predictions.decoder")
@@ -49,19 +46,5 @@ def _write_out(folder: Path) -> None:
     del config["_name_or_path"], config["gradient_checkpointing"]
     config |= {"architectures": ["BertForMaskedLM"], "tie_word_embeddings": True}
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
-    residue_tokenizer(vocabulary.read_text().split()).save_pretrained(str(folder))
+    open_tokenizer("residues").save(folder)
     pickled.unlink()
-    vocabulary.unlink()
-
-
-def residue_tokenizer(vocabulary: list[str]) -> PreTrainedTokenizerFast:
-    """Return a tokenizer that reads every character as one symbol."""
-    ids = {symbol: number for number, symbol in enumerate(vocabulary)}
-    inner = rust.Tokenizer(rust.models.WordLevel(ids, unk_token="[UNK]"))
-    inner.pre_tokenizer = rust.pre_tokenizers.Split(rust.Regex("."), behavior="isolated")
-    inner.decoder = rust.decoders.Fuse()
-    inner.post_processor = rust.processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[(name, ids[name]) for name in ("[CLS]", "[SEP]")]
-    )
-    settings = {"clean_up_tokenization_spaces": False, "arcmask": ANTIBERTY, "mask_token": "[MASK]", **_SPECIAL}
-    return PreTrainedTokenizerFast(tokenizer_object=inner, **settings)

