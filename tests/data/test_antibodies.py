@@ -5,8 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from arcmask.data import open_corpus
-from arcmask.data.antibodies import clusters, split
+from arcmask.data import PrepareConfig, open_corpus
+from arcmask.data.antibodies import clusters, fetch_antibodies, read_chains, split
 
 
 def mutated(loop: str, count: int, draw: random.Random) -> str:
@@ -54,7 +54,8 @@ def test_no_cluster_is_split_and_a_tenth_is_held_out(loops):
 @pytest.mark.slow
 def test_the_real_corpus_has_its_chains_and_keeps_held_out_ones_apart():
     corpus = open_corpus("antibodies")
-    chains, held_out = list(corpus.documents()), int(corpus.default_holdout.removeprefix("last:"))
+    chains, held_out = list(corpus.documents()), len(split(read_chains(fetch_antibodies()))[1])
+    assert PrepareConfig(corpus="antibodies", out="data").holdout_rule == f"last:{held_out}"
     assert len(chains) == len(set(chains)) == corpus.count() == 13_035
     assert list(corpus.documents(13_000)) == chains[13_000:]
     train = {length: [] for length in map(len, chains)}

@@ -38,7 +38,7 @@ class Holdout:
 
 
 # The usual split of OpenWebText, which has no validation part of its own.
-_HOLDOUTS = {"openwebtext": "last:100000"}
+_HOLDOUTS = {"antibodies": "last:1308", "openwebtext": "last:100000"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,8 +106,8 @@ class PrepareConfig:
     @property
     def text_kind(self) -> str | None:
         """What text it is: the kind that is given, or that of a corpus that is known by its name."""
-        if self.kind is not None or self.corpus == "sotu":
-            return self.kind or "sotu"
+        if self.kind is not None or self.corpus in ("sotu", "antibodies"):
+            return self.kind or self.corpus
         name = self.corpus.removeprefix("hub:").partition("@")[0].partition(":")[0].rpartition("/")[2].lower()
         return name if self.corpus.startswith("hub:") and name == "openwebtext" else None
 
