@@ -50,8 +50,7 @@ def notes(rows: Sequence[Row]) -> list[str]:
 
 def main_table(experiment: Experiment) -> Table | None:
     """Return the paper's main table: a row per budget, and per arm generative perplexity and MAUVE."""
-    chosen = quantities(experiment, ("generative_perplexity", "mauve", FURTHER))
-    shown = [replace(quantity, digits=min(quantity.digits, 4)) for quantity in chosen]
+    shown = [replace(q, digits=min(q.digits, 4)) for q in quantities(experiment, ("generative_perplexity", "mauve"))]
     if not any(quantity.score == "mauve" for quantity in shown):
         shown += quantities(experiment, ("real_word_rate",))
     if not shown:
@@ -69,6 +68,8 @@ def main_table(experiment: Experiment) -> Table | None:
         "of the mean (Student\u2019s t over seeds)."
     )
     remarks = notes(rows)
+    if quantities(experiment, (FURTHER,)):
+        remarks.append("MAUVE over several seeds of its clustering is in the table of means below.")
     if not experiment.plan.get("features"):
         remarks.append("There is no MAUVE, because the plan names no model for its features.")
     return Table("main", "Generation quality by budget", caption, [_BUDGET, *heads], rows, groups, remarks)

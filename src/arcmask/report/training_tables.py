@@ -17,12 +17,12 @@ from arcmask.report.wording import NONE, PLUS_MINUS, count, fixed, interval
 _ABLATED = {"karcher_steps": "Karcher steps", "top_k": "Candidates k", "fixed_weight": "Fixed weight"}
 # Key in a training run's metrics -> heading, digits.
 _COLUMNS = {
-    "epoch_perplexity": (Head("PPL", "training, since the epoch began"), 3),
-    "epoch_nll": (Head("NLL", "training, since the epoch began"), 4),
-    "perplexity": (Head("PPL", "training, recent steps"), 3),
-    "nll": (Head("NLL", "training, recent steps"), 4),
-    "validation_perplexity_plain": (Head("PPL", "validation, plain"), 3),
-    "validation_perplexity_feedback": (Head("PPL", "validation, two-pass"), 3),
+    "epoch_perplexity": (Head("PPL", "training,\nepoch mean"), 3),
+    "epoch_nll": (Head("NLL", "training,\nepoch mean"), 4),
+    "perplexity": (Head("PPL", "training,\nrecent mean"), 3),
+    "nll": (Head("NLL", "training,\nrecent mean"), 4),
+    "validation_perplexity_plain": (Head("PPL", "validation,\nplain"), 3),
+    "validation_perplexity_feedback": (Head("PPL", "validation,\ntwo-pass"), 3),
     "weight": (Head("Weight"), 4),
     "angle": (Head("Angle\u00b0", "Fréchet"), 2),
     "euclidean_angle": (Head("Angle\u00b0", "Euclidean"), 2),
@@ -134,14 +134,14 @@ def _trained_table(name: str, title: str, step: int, first: str, rows: Sequence[
     shown = [replace(row, entries=[row.entries[i] for i in kept] if row.entries else []) for row in rows]
     averaged = f"means over the {window(step)} steps up to" if window(step) > 1 else "values at"
     caption = (
-        f"Training PPL and NLL are the mean from the start of the epoch to step {step:,}, which the public code logs, "
-        f"and, as weight and angles, {averaged} that step. Validation is the last one up to it. {PLUS_MINUS}"
+        f"The epoch mean, which the public code logs, runs from the start of the epoch to step {step:,}. Recent PPL, "
+        f"recent NLL, the weight and the angles are {averaged} that step. Validation is the last one up to it. {PLUS_MINUS}"
     )
     remarks = notes(shown)
     if any(entry.paper for row in shown for entry in row.entries):
         remarks.append(
-            "The paper does not say how it measured PPL and NLL. They stand with the mean since the epoch began, "
-            "because the public code logs that mean."
+            "The paper does not say how it measured PPL and NLL. They stand with the epoch mean, because the public "
+            "code logs that mean."
         )
     return Table(name, title, caption, [heads[i] for i in kept], shown, notes=remarks)
 
@@ -158,8 +158,8 @@ def run_table(runs: Mapping[str, Training]) -> Table:
     kept = [i for i in range(len(heads)) if any(row.entries[i].text != NONE for row in rows)]
     shown = [replace(row, entries=[row.entries[i] for i in kept]) for row in rows]
     caption = (
-        "Training PPL and NLL are the mean since the epoch began and, as weight and angles, the mean over the last "
-        "tenth of the steps (10 to 100 steps); a single step is noisy. Validation is the last one."
+        "The epoch mean runs from the start of the epoch. The recent PPL and NLL, the weight and the angles are means "
+        "over the last tenth of the steps (10 to 100 steps); a single step is noisy. Validation is the last one."
     )
     return Table("last-metrics", "Metrics at the end", caption, [heads[i] for i in kept], shown)
 
