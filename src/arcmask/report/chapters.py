@@ -169,9 +169,7 @@ def _training(experiment: Experiment, compared: list[Comparison]) -> list[Block]
         text = f"The training tables show step {step:,}, which no training run has reached yet."
         blocks.append(Block("text", text))
     if experiment.is_paper and regimes and not ablations:
-        text = (
-            "The paper\u2019s ablations are experiments of their own: arcmask reproduce paper-karcher and paper-topk."
-        )
+        text = "The paper\u2019s ablations are experiments of their own, the recipes paper-karcher and paper-topk."
         blocks.append(Block("text", text))
     blocks += table_blocks(likelihood_table(experiment), bound_table(experiment, compared))
     return blocks or [Block("text", "No training run has finished a step yet.")]

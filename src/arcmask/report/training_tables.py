@@ -135,7 +135,7 @@ def _trained_table(name: str, title: str, step: int, first: str, rows: Sequence[
     averaged = f"means over the {window(step)} steps up to" if window(step) > 1 else "values at"
     caption = (
         f"The epoch mean, which the public code logs, runs from the start of the epoch to step {step:,}. Recent PPL, "
-        f"recent NLL, the weight and the angles are {averaged} that step. Validation is the last one up to it. {PLUS_MINUS}"
+        f"recent NLL, weight and angles are {averaged} that step. Validation is the last one up to it. {PLUS_MINUS}"
     )
     remarks = notes(shown)
     if any(entry.paper for row in shown for entry in row.entries):
