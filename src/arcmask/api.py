@@ -366,7 +366,7 @@ def _sample_set(samples: Any, number: int) -> SampleSet:
     """Return texts or samples in memory as a set."""
     name = f"samples-{number}" if number else "reference"
     texts = samples.texts if isinstance(samples, Samples) else samples
-    tokens = samples.tokens.tolist() if isinstance(samples, Samples) else None
+    tokens = samples.tolist() if isinstance(samples, Samples) else None
     if texts is None:
         raise ArcmaskError("the samples have no texts, since the denoiser has no tokenizer")
     if not isinstance(texts, Sequence) or not texts or not all(isinstance(text, str) for text in texts):

@@ -123,9 +123,9 @@ def test_any_number_of_steps_and_any_length_end_without_a_mask(model, rule, step
     assert (samples.calls <= steps + 1).all()
 
 
-def test_prompts_of_different_lengths_need_one_length_for_all(model):
-    with pytest.raises(ArcmaskError, match=r"different lengths \(\[24, 5\]\); give one length"):
-        sample(model, num=2, prompt=["a [MASK]at", "a cat"], steps=2, feedback=None)
+def test_a_prompt_with_holes_has_its_own_length_beside_one_without(model):
+    samples = sample(model, num=2, prompt=["a [MASK]at", "a cat"], steps=2, feedback=None)
+    assert samples.lengths.tolist() == [5, 24]
 
 
 def test_prompts_may_be_lists_tensors_or_arrays_of_ids(model):

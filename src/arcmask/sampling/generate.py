@@ -9,13 +9,14 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from arcmask.errors import ArcmaskError, check_range
 from arcmask.feedback import Operator, SoftMask, find_operator
@@ -26,6 +27,7 @@ from arcmask.model import Denoiser, autocast
 from arcmask.model.denoiser import uses_bfloat16
 from arcmask.progress import Progress
 from arcmask.ranks import rank, world_size
+from arcmask.rows import PaddedRows, Rows, counts_of, tokens_of, trimmed
 from arcmask.sampling.draws import Draws
 from arcmask.sampling.filters import Filter
 from arcmask.sampling.rules import Rule, find_rule
@@ -43,16 +45,21 @@ Prompt = str | Sequence[int] | Tensor
 class Samples:
     """Samples, their cost, and optional traces."""
 
-    tokens: Tensor  # (num, L)
+    tokens: Tensor  # (num, L); behind a sample's length, padding
     calls: Tensor  # (num,), denoiser calls
     texts: list[str] | None  # None if the denoiser has no tokenizer
     traces: list[Trace] | None  # one per batch, or None without `trace`
+    lengths: Tensor  # (num,), tokens of each sample
+
+    def tolist(self) -> list[list[int]]:
+        """Return the ids of each sample, without padding."""
+        return [row[:length] for row, length in zip(self.tokens.tolist(), self.lengths.tolist(), strict=True)]
 
 
 def sample(
     denoiser: Denoiser,
     num: int = 1,
-    length: int | None = None,
+    length: int | Sequence[int] | None = None,
     steps: int | None = None,
     feedback: SoftMask | str | Function | Operator | None = "trained",
     prompt: Prompt | Sequence[Prompt] | None = None,
@@ -68,6 +75,7 @@ def sample(
     budget: str | None = None,
     band: tuple[float, float] | None = None,
     reuse: bool = False,
+    stop_at_end: bool = False,
     trace: bool = False,
     progress: bool = False,
 ) -> Samples:
@@ -76,6 +84,7 @@ def sample(
     `feedback` is "trained" (the denoiser's own), None, a SoftMask, or an operator: a name or a function. `prompt` is
     text or ids, one for all samples or a list with one for each. Each [MASK] (or the model's own mask token, or the
     mask's id) in it is a hole to fill; its other tokens are kept. Sample i depends only on (seed, i) and its prompt.
+    `length` may be a list with one for each sample; shorter ones are padded, and `lengths` of the result has them.
     `progress` shows a bar with rate and time left. All other settings are those of `SampleConfig`.
 
     >>> import arcmask
@@ -86,11 +95,12 @@ def sample(
     config = SampleConfig(
         checkpoint="",
         num=num,
-        length=length,
+        length=length if isinstance(length, int) else None,
         steps=steps,
         budget=budget,
         band=band,
         reuse=reuse,
+        stop_at_end=stop_at_end,
         rule=rule if isinstance(rule, str) else "ancestral",
         temperature=temperature,
         top_p=top_p,
@@ -110,10 +120,11 @@ def sample(
             if bar is not None:
                 bar.advance(len(batch))
     return Samples(
-        tokens=torch.cat([part.tokens for part in parts] or [starts]),
+        tokens=torch.cat([part.tokens for part in parts] or [tokens_of(starts)]),
         calls=torch.cat([part.calls for part in parts] or [torch.zeros(0, dtype=torch.long)]),
         texts=None if parts and parts[0].texts is None else [text for part in parts for text in part.texts or ()],
         traces=[record for part in parts for record in part.traces or ()] if trace else None,
+        lengths=torch.cat([part.lengths for part in parts] or [torch.zeros(0, dtype=torch.long)]),
     )
 
 
@@ -135,6 +146,8 @@ def make_sampler(
     rule: str | Rule | None = None,
 ) -> Sampler:
     """Build the sampler of `config` for samples of that length; `rule` replaces the rule of `config`."""
+    if config.stop_at_end:
+        _end_id(denoiser)
     soft_mask = find_feedback(denoiser, feedback)
     low, high = config.band or (BAND if soft_mask is None else soft_mask.band)
     sampler = Sampler(
@@ -184,9 +197,7 @@ def _records(indices: Sequence[int], samples: Samples, checkpoint: str) -> list[
     texts: Sequence[str | None] = samples.texts or [None] * len(indices)
     return [
         {"index": index, "text": text, "tokens": tokens, "calls": calls, "checkpoint": checkpoint}
-        for index, text, tokens, calls in zip(
-            indices, texts, samples.tokens.tolist(), samples.calls.tolist(), strict=True
-        )
+        for index, text, tokens, calls in zip(indices, texts, samples.tolist(), samples.calls.tolist(), strict=True)
     ]
 
 
@@ -203,6 +214,7 @@ def _record_settings(config: SampleConfig, sampler: Sampler, length: int) -> dic
         "feedback_settings": None if feedback is None else feedback.settings(with_band=False),
         "band": list(sampler.band),
         "reuse": sampler.reuse,
+        "stop_at_end": config.stop_at_end,
         "temperature": config.temperature,
         "top_p": config.top_p,
         "drop_crossing": config.drop_crossing,
@@ -214,16 +226,39 @@ def _record_settings(config: SampleConfig, sampler: Sampler, length: int) -> dic
 
 
 def draw_batch(
-    sampler: Sampler, starts: Tensor, indices: Sequence[int], config: SampleConfig, *, trace: bool = False
+    sampler: Sampler, starts: Rows, indices: Sequence[int], config: SampleConfig, *, trace: bool = False
 ) -> Samples:
     """Draw the samples with these indices as one batch; row i of `starts` (num, L) is the start of sample i."""
-    denoiser = sampler.denoiser
+    denoiser, rows = sampler.denoiser, starts[list(indices)]
     tokenizer = getattr(denoiser, "tokenizer", None)
     record = Trace(denoiser.mask_id) if trace else None
+    lengths = counts_of(rows)
+    draws = Draws(config.seed, indices, lengths.tolist() if isinstance(rows, PaddedRows) else None)
+    is_free = tokens_of(rows) == denoiser.mask_id
     with autocast(config.precision, denoiser.table.device):
-        tokens, calls = sampler.run(starts[list(indices)], Draws(config.seed, indices), record)
-    texts = None if tokenizer is None else [tokenizer.decode_row(row) for row in tokens.tolist()]
-    return Samples(tokens=tokens, calls=calls, texts=texts, traces=None if record is None else [record])
+        tokens, calls = sampler.run(trimmed(rows, is_free)[0], draws, record)
+    tokens = pad(tokens, (0, starts.shape[1] - tokens.shape[1]), value=_pad_id(denoiser))
+    if config.stop_at_end:
+        ends = is_free & (tokens == _end_id(denoiser))
+        lengths = torch.where(ends.any(1), ends.long().argmax(1), lengths)
+        tokens = tokens.masked_fill(torch.arange(tokens.shape[1]) >= lengths.unsqueeze(1), _pad_id(denoiser))
+    samples = Samples(tokens, calls, None, None if record is None else [record], lengths)
+    texts = None if tokenizer is None else [tokenizer.decode_row(row) for row in samples.tolist()]
+    return replace(samples, texts=texts)
+
+
+def _pad_id(denoiser: Any) -> int:
+    """Return the id behind the end of a sample: the tokenizer's, or any but the mask's."""
+    tokenizer = getattr(denoiser, "tokenizer", None)
+    return int(denoiser.mask_id == 0) if tokenizer is None else tokenizer.pad_id
+
+
+def _end_id(denoiser: Any) -> int:
+    """Return the id of end-of-text; raise if there is none."""
+    end_id = getattr(getattr(denoiser, "tokenizer", None), "end_id", None)
+    if end_id is None:
+        raise ArcmaskError("stop_at_end is set, but the model has no tokenizer with an end-of-text token")
+    return end_id
 
 
 def _batches(indices: Sequence[int], size: int) -> list[Sequence[int]]:
@@ -249,38 +284,47 @@ def find_feedback(denoiser: Any, feedback: SoftMask | str | Function | Operator 
     return feedback
 
 
-def start_tokens(denoiser: Denoiser, prompt: Prompt | Sequence[Prompt] | None, length: int | None, num: int) -> Tensor:
-    """Return the prompt of each sample, followed by masks up to the length, as (num, L).
+def start_tokens(
+    denoiser: Denoiser, prompt: Prompt | Sequence[Prompt] | None, length: int | Sequence[int] | None, num: int
+) -> Rows:
+    """Return the prompt of each sample, followed by masks up to its length, as (num, L), padded if lengths differ.
 
     If the denoiser's tokenizer has [CLS] and [SEP], they enclose each row, and the length counts them.
     """
     prompts, is_shared = _as_list(prompt)
     if not is_shared and len(prompts) != num:
         raise ArcmaskError(f"there are {len(prompts)} prompts for {num} samples")
+    if length is not None and not isinstance(length, int):
+        if len(length) != num:
+            raise ArcmaskError(f"there are {len(length)} lengths for {num} samples")
+        prompts, is_shared = prompts * num if is_shared else prompts, False
     ids = [prompt_ids(denoiser, one) for one in prompts]
     begin, end = zip(*(_around(denoiser, row) for row in ids), strict=True) if ids else ((), ())
     ids = [first + row for first, row in zip(begin, ids, strict=True)]
-    if length is None:
+    lengths = [length] * len(ids) if length is None or isinstance(length, int) else [int(one) for one in length]
+    filled = []
+    for row, last, own in zip(ids, end, lengths, strict=True):
+        count = len(row) + len(last)
         # A prompt with holes sets the length. A prompt without holes is continued to the model's length.
-        rows = zip(ids, end, strict=True)
-        lengths = {len(row) + len(last) if denoiser.mask_id in row else denoiser.max_length for row, last in rows}
-        if len(lengths) > 1:
-            raise ArcmaskError(f"the prompts have different lengths ({sorted(lengths, key=str)}); give one length")
-        (length,) = lengths or {denoiser.max_length}
+        whole = _check_length(denoiser, own or (count if denoiser.mask_id in row else denoiser.max_length), own)
+        if count > whole:
+            raise ArcmaskError(f"the prompt has {count} tokens, but a sample has {whole} positions")
+        filled.append([*row, *[denoiser.mask_id] * (whole - count), *last])
+    if len(set(map(len, filled))) > 1:
+        return PaddedRows.of(filled, pad_id=_pad_id(denoiser))
+    tokens = torch.tensor(filled, dtype=torch.long)
+    return tokens.expand(num, -1) if is_shared else tokens.reshape(num, tokens.shape[-1] if num else 1)
+
+
+def _check_length(denoiser: Denoiser, length: int | None, given: int | None) -> int:
+    """Return the length of a sample, checked; `given` is the one that the user gave."""
+    if given is not None and given < 1:
+        raise ArcmaskError(f"the length is {given}, but must be 1 or more")
     if length is None:
         raise ArcmaskError("the model has no maximum length; give a length")
-    if length < 1:
-        raise ArcmaskError(f"the length is {length}, but must be 1 or more")
     if denoiser.max_length is not None and length > denoiser.max_length:
         raise ArcmaskError(f"the length is {length}, but the model takes at most {denoiser.max_length} positions")
-    filled = []
-    for row, last in zip(ids, end, strict=True):
-        count = len(row) + len(last)
-        if count > length:
-            raise ArcmaskError(f"the prompt has {count} tokens, but a sample has {length} positions")
-        filled.append([*row, *[denoiser.mask_id] * (length - count), *last])
-    tokens = torch.tensor(filled, dtype=torch.long)
-    return tokens.expand(num, length) if is_shared else tokens.reshape(num, length)
+    return length
 
 
 def _around(denoiser: Any, prompt: list[int]) -> tuple[list[int], list[int]]:

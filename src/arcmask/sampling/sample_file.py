@@ -14,7 +14,11 @@ from arcmask.errors import ArcmaskError
 from arcmask.files import writing
 from arcmask.run_folder import LOCK, locked
 
-_EARLIER = {"band": [0.2, 0.8], "reuse": False}  # what samples were drawn with before these were settings
+_EARLIER = {
+    "band": [0.2, 0.8],
+    "reuse": False,
+    "stop_at_end": False,
+}  # what samples were drawn with before these were settings
 
 
 class SampleFile:

@@ -23,6 +23,7 @@ from arcmask.blocks import block_rows
 from arcmask.candidates import Candidates, top_candidates
 from arcmask.feedback import SoftMask
 from arcmask.model import Denoiser
+from arcmask.rows import Rows, attention_mask_of, hidden_of, tokens_of
 from arcmask.sampling.draws import Draws
 from arcmask.sampling.filters import Filter
 from arcmask.sampling.rules import Rule, StepState, Timetable
@@ -35,8 +36,10 @@ _SHOWN = 3  # candidates in a trace without feedback
 class _Batch:
     """The state of a batch between steps."""
 
-    def __init__(self, tokens: Tensor, mask_id: int, k: int, device: torch.device) -> None:
+    def __init__(self, rows: Rows, mask_id: int, k: int, device: torch.device) -> None:
+        tokens = tokens_of(rows)
         self.tokens = tokens.cpu().clone()  # (B, L)
+        self.seen = attention_mask_of(rows.to("cpu"))  # (B, L), False for padding; None without any
         self.free = self.tokens == mask_id  # (B, L)
         self.calls = torch.zeros(len(tokens), dtype=torch.long)
         self.hidden: Tensor | None = None  # (B, L, H), of the last pass of each sequence
@@ -101,15 +104,18 @@ class Sampler:
     reuse: bool = False
 
     @torch.no_grad()
-    def run(self, tokens: Tensor, draws: Draws, trace: Trace | None = None) -> tuple[Tensor, Tensor]:
-        """Fill the masks in tokens (B, L). Return the tokens (B, L) and the denoiser calls of each sequence (B,)."""
+    def run(self, rows: Rows, draws: Draws, trace: Trace | None = None) -> tuple[Tensor, Tensor]:
+        """Fill the masks in rows (B, L). Return the tokens (B, L) and the denoiser calls of each sequence (B,).
+
+        For padded rows, the draws need their lengths.
+        """
         k = _SHOWN if self.feedback is None else self.feedback.top_k
         table = self.denoiser.table
-        batch = _Batch(tokens, self.denoiser.mask_id, min(k, table.shape[0]), table.device)
+        batch = _Batch(rows, self.denoiser.mask_id, min(k, table.shape[0]), table.device)
         timetable = self.rule.timetable(self.steps, batch.free, draws)
         with _evaluation_mode(self.denoiser):  # with dropout a sample would not depend on its seed alone
             for step in range(self.steps):
-                self._step(batch, step, timetable, draws.uniform(3, tokens.shape[1]), trace)
+                self._step(batch, step, timetable, draws.uniform(3, rows.shape[1]), trace)
             masked = batch.tokens == self.denoiser.mask_id
             self._fill(batch, masked)
         if trace is not None:
@@ -179,7 +185,8 @@ class Sampler:
                 batch.measures[positions] = measure(feedback, in_run)
         else:
             embeddings = embedding(tokens, table)
-        hidden = self.denoiser.hidden(embeddings)
+        seen = None if batch.seen is None or bool(batch.seen[run].all()) else batch.seen[run].to(table.device)
+        hidden = hidden_of(self.denoiser, embeddings, seen)
         if batch.hidden is None:
             batch.hidden = hidden.new_zeros(len(batch.tokens), *hidden.shape[1:])
         batch.hidden[_indices(run).to(hidden.device)] = hidden

@@ -21,6 +21,7 @@ class SampleConfig:
             with.
         band: The interval of times that use feedback, such as 0.2 0.8. Default: what the checkpoint was trained with.
         reuse: After a step that changed no token, use its prediction again, without a pass and without feedback.
+        stop_at_end: End a sample at its first end-of-text; what lies behind it is left out.
         prompt: Text that every sample starts with. Each [MASK] in it, or the model's own mask token, is a hole to fill.
         rule: The step rule: ancestral, first-hitting, confidence, remask-cap or remask-loop.
         temperature: Softmax temperature of the draws.
@@ -45,6 +46,7 @@ class SampleConfig:
     feedback: str | None = None
     band: tuple[float, ...] | None = None
     reuse: bool = False
+    stop_at_end: bool = False
     prompt: str | None = None
     rule: str = "ancestral"
     temperature: float = 1.0
