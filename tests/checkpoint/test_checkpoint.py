@@ -271,6 +271,8 @@ def test_a_folder_that_is_not_whole_is_an_error(folder, name, content, message):
 
 def test_what_is_nowhere_is_an_error_that_says_so(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(ArcmaskError, match="; did you mean 'sotu-tiny'"):
+        load("sotu-tinny")
     with pytest.raises(ArcmaskError, match="there is no folder 'no/such-model', and the hub does not give it either"):
         load("no/such-model")
     (tmp_path / "file").write_text("x")

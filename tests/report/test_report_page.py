@@ -14,6 +14,7 @@ import pytest
 import rich.console
 from made_up import FROZEN, NASTY, PNG, SEEDS, STEPS, make_curves, make_experiment, make_training, samples, scores
 
+from arcmask.cli import main
 from arcmask.errors import ArcmaskError
 from arcmask.report import build_report, terminal_table
 from arcmask.report.chapters import experiment_chapter
@@ -193,6 +194,34 @@ def test_two_training_runs_are_drawn_over_each_other(tmp_path):
     other = make_training(tmp_path / "three", {"operator": "none"}, 0.0, 2)
     page = build_report([first, other], tmp_path / "seeds")
     assert not (page.parent / "figures" / "training-runs-training-difference.json").exists()
+
+
+def test_a_page_is_replaced_with_a_word_and_only_by_a_report_of_the_same_runs(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("one", "two", "three"):
+        make_training(tmp_path / name, {"operator": "none"}, 0.0, 1, steps=3)
+    main(["report", "one"])
+    main(["report", "one", "two"])
+    assert capsys.readouterr().err == ""
+    main(["report", "one"])
+    main(["report", "one", "two"])
+    said = capsys.readouterr().err
+    assert (
+        said == "one/report/report.html is replaced\nreport/report.html exists with the same settings; it is replaced\n"
+    )
+    before = Path("report/report.html").read_bytes()
+    with pytest.raises(SystemExit):
+        main(["report", "one", "three"])
+    assert "has other settings (runs is 'one two' there and 'one three' here)" in capsys.readouterr().err
+    assert Path("report/report.html").read_bytes() == before
+    main(["report", "one", "three", "--overwrite"])
+    assert capsys.readouterr().err == "report/report.html is overwritten\n"
+    Path("mine").mkdir()
+    Path("mine/report.html").write_text("mine")
+    with pytest.raises(SystemExit):
+        main(["report", "one", "--out", "mine"])
+    assert "was not written by this command" in capsys.readouterr().err
+    assert Path("mine/report.html").read_text() == "mine"
 
 
 def test_folders_that_are_not_written_are_not_promised(tmp_path):

@@ -15,8 +15,8 @@ from arcmask.checkpoint.fitting import build_config, build_feedback, default_tok
 from arcmask.checkpoint.layouts import is_public, open_public
 from arcmask.checkpoint.lightning import load_lightning, write_lightning
 from arcmask.data import Tokenizer, open_tokenizer
-from arcmask.downloads import hub_snapshot, open_pretrained
-from arcmask.errors import ArcmaskError, check_choice
+from arcmask.downloads import NotFetchedError, hub_snapshot, open_pretrained
+from arcmask.errors import ArcmaskError, check_choice, did_you_mean
 from arcmask.files import writable
 from arcmask.model import MDLM, Model, Wrapped, best_device, wrap
 from arcmask.model.denoiser import FEEDBACK_FILE, without_bars
@@ -87,13 +87,26 @@ def find_checkpoint(source: str | os.PathLike[str]) -> Path:
     if not path.is_dir() and str(source) == ANTIBERTY:
         return fetch_antiberty()
     if not path.is_dir():
-        return SHIPPED[str(source)] if str(source) in SHIPPED else hub_snapshot(str(source))
+        return SHIPPED[str(source)] if str(source) in SHIPPED else _from_hub(str(source))
     if not (path / CHECKPOINTS).is_dir():
         return path
     newest = newest_checkpoint(path)
     if newest is None:
         raise ArcmaskError(f"the run {path} has no complete checkpoint")
     return newest
+
+
+def _from_hub(name: str) -> Path:
+    """Return the folder of a hub id; an error asks about the names that are like it."""
+    try:
+        return hub_snapshot(name)
+    except NotFetchedError:
+        raise
+    except ArcmaskError as error:
+        near = Path(name).parent
+        folders = [str(path) for path in near.iterdir() if path.is_dir()] if near.is_dir() else []
+        question = did_you_mean(name, [*SHIPPED, ANTIBERTY, *folders])
+        raise ArcmaskError(f"{error}{';' if question else ''}{question}") from error
 
 
 def load_for_use(source: str | os.PathLike[str], *, mask_id: int | None = None) -> Model:

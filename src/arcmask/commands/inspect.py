@@ -7,8 +7,9 @@ from arcmask.settings.inspect import InspectConfig
 
 def run(config: InspectConfig) -> None:
     """Run the diagnostics, and print a sentence for each and the folder."""
-    if (config.folder / "inspect.json").is_file():
-        announce(f"{config.folder} holds an earlier inspection; it is replaced")
+    had_one = (config.folder / "inspect.json").is_file()
     inspection = inspect(config)
+    if had_one:
+        announce(f"the earlier inspection in {config.folder} is replaced")
     lines = [f"{name}: {reading}" for name, reading in inspection.readings.items()]
     print("\n".join([*lines, *inspection.left_out, str(inspection.folder)]))

@@ -49,22 +49,17 @@ class RowForm:
     ) -> None:
         """Raise unless a model with these numbers, and with this tokenizer if it has one, can read the rows."""
         name, where = self.tokenizer_name, f"the corpus in {self.source!r}"
-        advice = "prepare the text with the model's own tokenizer"
         if self.vocab_size > vocab_size:
-            raise ArcmaskError(
-                f"{where} has {self.vocab_size} token ids ({name}), but the model knows {vocab_size}; {advice}"
-            )
+            raise ArcmaskError(f"{where} has {self.vocab_size} token ids ({name}), but the model knows {vocab_size}")
         if self.mask_id != mask_id:
-            raise ArcmaskError(
-                f"{where} has the mask id {self.mask_id} ({name}), but the model's is {mask_id}; {advice}"
-            )
+            raise ArcmaskError(f"{where} has the mask id {self.mask_id} ({name}), but the model's is {mask_id}")
         if max_length is not None and self.length > max_length:
             raise ArcmaskError(f"{where} has rows of {self.length} tokens, but the model takes {max_length} at most")
         own = None if tokenizer is None else self.tokenizer()
         if tokenizer is not None and own is not None and not tokenizer.has_ids_of(own):
             raise ArcmaskError(
                 f"{where} was made with another tokenizer ({name}) than the model's ({tokenizer.name}): their ids "
-                f"stand for different tokens; {advice}"
+                "stand for different tokens"
             )
 
 

@@ -1,5 +1,6 @@
 """Build a report from run folders: report.html, and its tables and figures as files."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from arcmask.report.folder import Experiment, Training, read_run
 from arcmask.report.page import render
 from arcmask.report.trainings import overlay_chapter, training_chapter
 from arcmask.report.wording import slug
-from arcmask.run_folder import interpreting
+from arcmask.run_folder import check_output, interpreting
 
 PAGE, TABLES, FIGURES = "report.html", "tables", "figures"
 
@@ -27,7 +28,7 @@ def build_report(folders: Sequence[str | Path], out: str | Path | None = None) -
         raise ArcmaskError("a report needs at least one run")
     paths = [Path(folder) for folder in folders]
     runs = {name: read_run(path) for name, path in zip(_names(paths), paths, strict=True)}
-    target = Path(out) if out is not None else (paths[0] / "report" if len(paths) == 1 else Path("report"))
+    target = _target(paths, out)
     writable(target / PAGE)
     chapters = [_chapter(run, name) for name, run in runs.items()]
     experiments = {name: run for name, run in runs.items() if isinstance(run, Experiment)}
@@ -37,9 +38,35 @@ def build_report(folders: Sequence[str | Path], out: str | Path | None = None) -
     if len(experiments) > 1:
         chapters.insert(0, comparison_chapter(experiments))
     title = chapters[0].title if len(chapters) == 1 else f"Report of {len(runs)} runs"
-    page = render(title, chapters, __version__)
+    page = render(title, chapters, __version__, " ".join(runs))
     _write(target, chapters, page)
     return target / PAGE
+
+
+def check_report(
+    folders: Sequence[str | Path], out: str | Path | None = None, *, overwrite: bool = False
+) -> str | None:
+    """Raise unless a report may be written. Return a sentence about the page that is replaced, if there is one.
+
+    A page in the folder of its own run is always replaced, any other only if it is of the same runs.
+    """
+    paths = [Path(folder) for folder in folders]
+    page = _target(paths, out) / PAGE
+    if page.is_file() and page.resolve().is_relative_to(paths[0].resolve()) and len(paths) == 1:
+        return f"{page} is replaced"
+    return check_output(page, {"runs": " ".join(_names(paths))}, _stored_runs, overwrite=overwrite)
+
+
+def _stored_runs(page: Path) -> dict[str, str] | None:
+    """Return the names of the runs that a page is about; None if it is not a report."""
+    match = re.search('<meta name="runs" content="([^"]*)">', page.read_text(encoding="utf-8", errors="replace"))
+    return None if match is None else {"runs": match[1]}
+
+
+def _target(paths: list[Path], out: str | Path | None) -> Path:
+    if out is not None:
+        return Path(out)
+    return paths[0] / "report" if len(paths) == 1 else Path("report")
 
 
 def _chapter(run: Experiment | Training, name: str) -> Chapter:

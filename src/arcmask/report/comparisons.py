@@ -190,6 +190,7 @@ def multiplicity_note(compared: list[Comparison]) -> str:
     kept = sum(c.adjusted is not None and c.adjusted < LEVEL for c in tested)
     return (
         f"The report makes {count(len(tested), 'comparison')}. By chance, about {len(tested) * LEVEL:.1f} of their "
-        f"95 % intervals would exclude zero; {significant} do, and {count(kept, 'difference')} "
-        f"remain{'s' if kept == 1 else ''} significant at the 5 % level after Holm\u2019s correction."
+        f"95 % intervals would exclude zero; {significant} do{'es' if significant == 1 else ''}, and "
+        f"{count(kept, 'difference')} remain{'s' if kept == 1 else ''} significant at the 5 % level after "
+        "Holm\u2019s correction."
     )

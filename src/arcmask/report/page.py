@@ -21,8 +21,11 @@ _FIXED_SPACES = re.compile(
 )
 
 
-def render(title: str, chapters: list[Chapter], version: str) -> str:
-    """Return the page. All text is escaped; only the package's own SVG, style and script are not."""
+def render(title: str, chapters: list[Chapter], version: str, runs: str = "") -> str:
+    """Return the page, with the names of its runs in its head.
+
+    All text is escaped; only the package's own SVG, style and script are not.
+    """
     figures = [(chapter.name, figure) for chapter in chapters for figure in chapter.figures()]
     tables = [table for chapter in chapters for table in chapter.tables()]
     pictures = {id(figure): _picture(figure, f"{name}-{figure.name}") for name, figure in figures}
@@ -37,6 +40,7 @@ def render(title: str, chapters: list[Chapter], version: str) -> str:
         title=title,
         chapters=chapters,
         version=version,
+        runs=runs,
         has_tables=bool(tables),
         has_figures=bool(figures),
         picture=lambda figure: pictures[id(figure)],
