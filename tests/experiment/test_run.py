@@ -64,6 +64,13 @@ def test_every_cell_has_its_results(unbroken):
                 scores = json.loads((cell / f"steps-{budget}" / "scores.json").read_text())
                 assert scores["count"] == 3
                 assert {"entropy", "real_word_rate"} <= set(scores["scores"])
+                lines = (cell / f"steps-{budget}" / "samples.jsonl").read_text().splitlines()
+                timing = json.loads((cell / f"steps-{budget}" / "timing.json").read_text())
+                assert timing["calls"] == sum(json.loads(line)["calls"] for line in lines)
+                assert timing["seconds"] > 0
+    overhead = json.loads((unbroken / "report" / "tables" / "overhead.json").read_text())["rows"]
+    assert all(row["milliseconds"] > 0 and row["plain"] > 0 for row in overhead)
+    assert [row["flops"] is None for row in overhead] == [True, False]
 
 
 def test_arms_share_data_noise_and_gates_for_a_seed(unbroken):
