@@ -130,6 +130,9 @@ def test_keywords_without_effect_are_refused_in_python(tmp_path):
         arcmask.sample(model, length=4, steps=1, feedback=None, band=(0.1, 0.9))
     with pytest.raises(ArcmaskError, match="weights is raw, but only a Lightning checkpoint"):
         load("sotu-tiny", weights="raw")
+    for options in ({"bidirectional": True}, {"shift": True}, {"bidirectional": True, "mask_token": "<mask>"}):
+        with pytest.raises(ArcmaskError, match="has no effect, since sotu-tiny is a Diffusion Transformer"):
+            load("sotu-tiny", **options)
     assert not list(tmp_path.iterdir())
 
 

@@ -60,13 +60,17 @@ def load(
     if weights != "ema" and Path(source).suffix != ".ckpt":
         raise ArcmaskError(f"weights is {weights}, but only a Lightning checkpoint (.ckpt) has two kinds of weights")
     path = find_checkpoint(source)
+    causal = {"bidirectional": bidirectional, "mask_token": mask_token}
     if path.suffix == ".ckpt":
+        _refuse_unused(source, "a Lightning checkpoint", **causal, shift=shift)
         return load_lightning(path, ema=weights == "ema", mask_id=mask_id)
     config = _read_settings(path / "config.json")
     denoiser: Model
     if config.get("model_type") == "mdlm":
+        _refuse_unused(source, "a Diffusion Transformer", **causal, shift=shift)
         denoiser = _load_mdlm(path, config, mask_id)
     elif is_public(config):
+        _refuse_unused(source, "LLaDA or Dream", **causal)
         tokenizer = _open_tokenizer(path, mask_id)
         denoiser = open_public(path, config, _read_weights(path), tokenizer, mask_id, shift)
     else:
@@ -75,6 +79,13 @@ def load(
     if (path / FEEDBACK_FILE).is_file():
         denoiser.feedback = build_feedback(str(path / FEEDBACK_FILE), _read_settings(path / FEEDBACK_FILE))
     return denoiser.float() if path == SHIPPED.get(str(source)) else denoiser
+
+
+def _refuse_unused(source: str | os.PathLike[str], kind: str, **options: Any) -> None:
+    """Raise for an option that means nothing for this kind of checkpoint."""
+    for name, value in options.items():
+        if value:
+            raise ArcmaskError(f"{name} has no effect, since {source} is {kind}; leave it out")
 
 
 def find_checkpoint(source: str | os.PathLike[str]) -> Path:
