@@ -1,9 +1,8 @@
 """The example programs run as their first lines say, offline; the pages show what the programs compute."""
 
-import os
 import runpy
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,15 +13,18 @@ from arcmask.feedback import OPERATORS
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
-OFFLINE = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
 
 
-def run(*words: str) -> list[str]:
-    result = subprocess.run(
-        [sys.executable, *words], cwd=ROOT, env=OFFLINE, capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 0, result.stderr
-    return result.stdout.splitlines()
+@pytest.fixture
+def run(forks) -> Callable[..., list[str]]:
+    """A function that runs an example, or a command of arcmask, from the root of the repository: its lines."""
+
+    def run(*words: str, module: str = "arcmask") -> list[str]:
+        end = forks.run(words, ROOT, module=module)
+        assert end.code == 0, end.stderr
+        return end.stdout.splitlines()
+
+    return run
 
 
 def test_there_are_three_short_examples():
@@ -31,8 +33,8 @@ def test_there_are_three_short_examples():
     assert max(lengths.values()) < 50
 
 
-def test_bert_samples_with_and_without_feedback():
-    embeddings, plain, fed = run("examples/bert.py")
+def test_bert_samples_with_and_without_feedback(run):
+    embeddings, plain, fed = run(module="examples/bert.py")
     assert embeddings.startswith("embeddings (1, 4, 64)")
     assert plain.startswith("no feedback [[7, 8, ")
     assert fed.startswith("spherical [[7, 8, ")
@@ -40,8 +42,8 @@ def test_bert_samples_with_and_without_feedback():
     assert "103" not in plain + fed  # no hole is left
 
 
-def test_a_prompt_is_kept_and_its_holes_are_filled():
-    lines = run("examples/prompt.py")
+def test_a_prompt_is_kept_and_its_holes_are_filled(run):
+    lines = run(module="examples/prompt.py")
     headings, texts = [line for line in lines if line[0] != " "], [line for line in lines if line[0] == " "]
     assert [line.partition(" (")[0] for line in headings] == [
         "Continued, no feedback",
@@ -55,16 +57,16 @@ def test_a_prompt_is_kept_and_its_holes_are_filled():
     assert texts[:2] != texts[2:4]
 
 
-def test_an_operator_of_ones_own_runs_as_a_program():
-    lines = run("examples/own_operator.py")
+def test_an_operator_of_ones_own_runs_as_a_program(run):
+    lines = run(module="examples/own_operator.py")
     assert [line.partition(": ")[0] for line in lines] == ["nearest", "half-way (LERP)"]
     assert all(line.partition(": ")[2].startswith("we the people ") for line in lines)
 
 
 @pytest.mark.parametrize("name", ["nearest", "halfway"])
-def test_an_operator_of_ones_own_works_on_the_command_line(name):
+def test_an_operator_of_ones_own_works_on_the_command_line(name, run):
     words = ["--feedback", f"examples/own_operator.py:{name}", "--length", "24", "--steps", "8"]
-    (text,) = run("-m", "arcmask", "sample", "sotu-tiny", *words)
+    (text,) = run("sample", "sotu-tiny", *words)
     assert len(text) == 24
 
 
