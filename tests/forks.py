@@ -15,9 +15,10 @@ import socket
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 CPU_SECONDS, WALL_SECONDS, MEMORY = 20, 120, 12 << 30
@@ -71,13 +72,7 @@ class Forks:
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         self._process = subprocess.Popen([sys.executable, __file__], env=environment, **pipes)
 
-    def start(self, words: Sequence[str], folder: Path, *, module: str = "arcmask", **settings: Any) -> Fork:
-        """Start a command in a folder, in the environment of this moment; see `run` for the settings."""
-        job = {"words": list(words), "folder": str(folder), "module": module, "kill_at": 0, "copies": None}
-        job["environment"] = os.environ | ENVIRONMENT | settings.pop("environment", {})
-        return Fork(self, self.ask(job | settings))
-
-    def run(
+    def start(
         self,
         words: Sequence[str],
         folder: Path,
@@ -86,15 +81,26 @@ class Forks:
         is_torn: bool = False,
         copies: Path | None = None,
         module: str = "arcmask",
-    ) -> Outcome:
-        """Run a command in a folder; with `kill_at`, kill it when it comes to that event, counted from 1.
+        is_blank: bool = False,
+        stdin: str = "",
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> Fork:
+        """Start a command in a folder; with `kill_at`, kill it when it comes to that event, counted from 1.
 
         With `is_torn` half of what was last written and not flushed is lost. With `copies`, the folder as it is at
         each event N is copied to COPIES/N: the files that a kill at that event leaves, torn for odd N. Another `module`
-        than arcmask is a test module with a function `read(words)`, or the path of a program.
+        than arcmask is a test module with a function `read(words)`, or the path of a program. With `is_blank`, figures
+        are written but not drawn, which takes most of the time of an experiment. The command gets the environment of
+        this moment, with the changes of `environment`.
         """
-        where = None if copies is None else str(copies)
-        return self.start(words, folder, module=module, kill_at=kill_at, is_torn=is_torn, copies=where).wait()
+        job = {"words": list(words), "folder": str(folder), "kill_at": kill_at, "is_torn": is_torn, "module": module}
+        job |= {"copies": None if copies is None else str(copies), "is_blank": is_blank, "stdin": stdin}
+        job |= {"environment": {**os.environ, **ENVIRONMENT, **environment}}
+        return Fork(self, self.ask(job))
+
+    def run(self, words: Sequence[str], folder: Path, **settings: Any) -> Outcome:
+        """Run a command to its end; the settings are those of `start`."""
+        return self.start(words, folder, **settings).wait()
 
     def run_ranks(self, words: Sequence[str], folder: Path, count: int = 2) -> list[Outcome]:
         """Run a command in several processes that share its work, as torchrun starts them."""
@@ -123,6 +129,7 @@ class Forks:
 def _serve() -> None:
     import importlib
 
+    import blank_figures  # noqa: F401
     import jinja2.ext  # noqa: F401
     import matplotlib.backends.backend_agg
     import matplotlib.backends.backend_svg  # noqa: F401
@@ -180,7 +187,9 @@ def _fork(job: dict[str, Any]) -> Started:
     out, errors, count = (os.memfd_create(name) for name in ("out", "errors", "count"))
     child = os.fork()
     if child == 0:
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        answers = os.memfd_create("in")
+        os.pwrite(answers, job["stdin"].encode(), 0)
+        os.dup2(answers, 0)
         os.dup2(out, 1)
         os.dup2(errors, 2)
         resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
@@ -206,6 +215,11 @@ def _content(handle: int) -> str:
 
 def _call(job: dict[str, Any]) -> int:
     try:
+        if job["is_blank"]:
+            import blank_figures
+            import pytest
+
+            blank_figures.leave_blank(pytest.MonkeyPatch())
         if job["module"] == "arcmask":
             from arcmask.cli import main
 

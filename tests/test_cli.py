@@ -74,7 +74,7 @@ def test_a_command_without_its_arguments_says_what_is_missing():
     assert result.stderr == "arcmask: arcmask convert needs SOURCE and TARGET; arcmask convert --help says more\n"
 
 
-def test_bad_input_is_one_sentence(tmp_path):
+def test_bad_input_is_one_sentence(forks, tmp_path):
     for arguments, sentence in (
         (["convert", str(tmp_path / "no.ckpt"), "out"], f"arcmask: there is no file {tmp_path / 'no.ckpt'}\n"),
         (
@@ -91,8 +91,8 @@ def test_bad_input_is_one_sentence(tmp_path):
         (["reproduce", "quickstart", "--seeds", "1", "x"], "--seeds: Expected a int. Got value: x\n"),
         (["sample", "sotu-tiny", "--device", "gpu"], "unknown device 'gpu'; did you mean 'cpu'?"),
     ):
-        result = run(*arguments)
-        assert (result.returncode, result.stdout) == (2, "")
+        result = forks.run(arguments, tmp_path)
+        assert (result.code, result.stdout) == (2, "")
         assert result.stderr.removeprefix("arcmask: ").startswith(sentence.removeprefix("arcmask: ")), result.stderr
         assert result.stderr.count("\n") == 1
 
@@ -175,10 +175,10 @@ def test_completion_without_shtab_names_the_extra(monkeypatch, capsys):
     assert "pip install 'arcmask[completion]'" in capsys.readouterr().err
 
 
-def test_convert_prints_what_it_wrote(tmp_path):
+def test_convert_prints_what_it_wrote(forks, tmp_path):
     save(small_mdlm(), tmp_path / "in")
-    result = run("convert", str(tmp_path / "in"), str(tmp_path / "out.ckpt"))
-    assert result.returncode == 0, result.stderr
+    result = forks.run(["convert", str(tmp_path / "in"), str(tmp_path / "out.ckpt")], tmp_path)
+    assert result.code == 0, result.stderr
     assert result.stdout == f"{tmp_path / 'out.ckpt'}\n"
     assert torch.equal(load(tmp_path / "out.ckpt").table, small_mdlm().table)
 

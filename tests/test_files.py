@@ -214,6 +214,7 @@ def test_a_terminated_command_leaves_no_unfinished_file(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_an_experiment_on_a_full_disk_is_a_sentence_and_resumes(base, corpus, disk):
     changes = {"arms": ["none"], "seeds": [1], "budgets": [2], "samples": 3, "steps": 4, "batch_size": 4, "length": 16}
     plan = Changes(**changes, base=str(base), data=corpus, evaluator="none").apply(find_experiment("quickstart"))

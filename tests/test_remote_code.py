@@ -2,8 +2,7 @@
 
 import ast
 import json
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -82,14 +81,18 @@ def model(request, tmp_path, mark):
     return folder
 
 
-def run(*arguments: object) -> str:
-    """Run a command with "y" on standard input and return its error message, one sentence."""
-    command = [sys.executable, "-m", "arcmask", *map(str, arguments)]
-    result = subprocess.run(command, input="y\n" * 9, capture_output=True, text=True, check=False, timeout=120)
-    assert result.returncode == 2, result.stderr
-    assert result.stdout == ""
-    assert len(result.stderr.splitlines()) == 1, result.stderr
-    return result.stderr
+@pytest.fixture
+def run(forks, tmp_path) -> Callable[..., str]:
+    """A function that runs a command with "y" on standard input, and returns its error message, one sentence."""
+
+    def run(*arguments: object) -> str:
+        result = forks.run([*map(str, arguments)], tmp_path, stdin="y\n" * 9)
+        assert result.code == 2, result.stderr
+        assert result.stdout == ""
+        assert len(result.stderr.splitlines()) == 1, result.stderr
+        return result.stderr
+
+    return run
 
 
 def test_every_call_that_opens_a_pretrained_thing_forbids_remote_code():
@@ -116,7 +119,7 @@ def test_the_code_would_run_if_it_were_trusted(model, mark):
     assert mark.exists()
 
 
-def test_prepare_does_not_run_a_tokenizers_code(tokenizer, mark, tmp_path):
+def test_prepare_does_not_run_a_tokenizers_code(tokenizer, mark, run, tmp_path):
     (tmp_path / "corpus.txt").write_text("We hold these truths to be self-evident.\n")
     message = run("prepare", tmp_path / "corpus.txt", tmp_path / "out", "--tokenizer", tokenizer, "--length", 8)
     assert f"{str(tokenizer)!r} does not open as a tokenizer (it wants to run its own code" in message
@@ -126,7 +129,7 @@ def test_prepare_does_not_run_a_tokenizers_code(tokenizer, mark, tmp_path):
 
 @pytest.mark.parametrize("model", ["masked"], indirect=True)
 @pytest.mark.parametrize("command", ["sample", "inspect"])
-def test_sample_and_inspect_do_not_run_a_models_code(command, model, mark):
+def test_sample_and_inspect_do_not_run_a_models_code(command, model, mark, run):
     message = run(command, model)
     assert "has a model of type 'strange'" in message
     assert "(it wants to run its own code" in message
@@ -134,7 +137,7 @@ def test_sample_and_inspect_do_not_run_a_models_code(command, model, mark):
 
 
 @pytest.mark.parametrize("model", ["causal"], indirect=True)
-def test_evaluate_does_not_run_an_evaluators_code(model, mark, tmp_path):
+def test_evaluate_does_not_run_an_evaluators_code(model, mark, run, tmp_path):
     (tmp_path / "texts.txt").write_text("one text\nand another\n")
     message = run("evaluate", tmp_path / "texts.txt", "--evaluator", model)
     assert f"the evaluator {model} does not open as a causal LM (it wants to run its own code" in message
@@ -166,7 +169,7 @@ def test_a_folder_with_code_that_is_not_needed_opens_without_it(tokenizer, mark,
     assert not mark.exists()
 
 
-def test_python_files_in_a_checkpoint_are_left_alone(mark, tmp_path):
+def test_python_files_in_a_checkpoint_are_left_alone(mark, run, tmp_path):
     """Neither an operator that feedback.json names nor a plan in the folder is imported."""
     folder = tmp_path / "checkpoint"
     arcmask.checkpoint.save(load("sotu-tiny"), folder)

@@ -15,7 +15,7 @@ def world(tmp_path_factory, corpus, base, forks) -> World:
     folder = world.folder
 
     def run(words: list[str]) -> Outcome:
-        outcome = forks.run(words, folder)
+        outcome = forks.run(words, folder, is_blank=True)
         assert outcome.code == 0, outcome.stderr
         return outcome
 

@@ -71,21 +71,21 @@ def resume_everywhere(
     unbroken, copies = folder / "unbroken", folder / "copies"
     unbroken.mkdir()
     copies.mkdir()
-    outcome = forks.run(words, unbroken, copies=copies)
+    outcome = forks.run(words, unbroken, copies=copies, is_blank=True)
     assert outcome.code == 0, outcome.stderr
     expected, problems, events = contents(unbroken), [], choose(outcome.events)
     for event in events:
         case = folder / "case"
         if is_killed:
             case.mkdir()
-            killed = forks.run(words, case, kill_at=event, is_torn=event % 2 == 1)
+            killed = forks.run(words, case, kill_at=event, is_torn=event % 2 == 1, is_blank=True)
             others = remains(case) ^ remains(copies / str(event))
             if killed.code != -signal.SIGKILL or others:
                 problems.append(f"event {event}: the kill ended with {killed.code} and other files: {others}")
         else:
             (copies / str(event)).rename(case)
-        forks.run(words, case, kill_at=(event + 1) // 2, is_torn=event % 4 > 1)
-        last = forks.run(words, case)
+        forks.run(words, case, kill_at=(event + 1) // 2, is_torn=event % 4 > 1, is_blank=True)
+        last = forks.run(words, case, is_blank=True)
         is_refused = "exists already" in last.stderr  # `convert` and `tune` write over nothing
         if last.code != (2 if is_refused else 0):
             problems.append(f"event {event}: the last run ended with {last.code}: {last.stderr[-300:]}")

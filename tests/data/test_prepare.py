@@ -398,29 +398,15 @@ def test_damaged_progress_is_a_sentence_and_kept(folder_of_texts, tmp_path, monk
     prepare(config(folder_of_texts, tmp_path))
 
 
-def arcmask_prepare(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [
-        sys.executable,
-        "-m",
-        "arcmask",
-        "prepare",
-        *map(str, arguments),
-        "--tokenizer",
-        "text8",
-        "--length",
-        "64",
-    ]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-def test_verify_reads_every_file_and_names_the_one_that_was_changed(folder_of_texts, tmp_path):
+def test_verify_reads_every_file_and_names_the_one_that_was_changed(folder_of_texts, forks, tmp_path):
     out = tmp_path / "out"
-    result = arcmask_prepare(folder_of_texts, out, "--verify")
-    assert (result.returncode, list(tmp_path.iterdir())) == (2, [])
+    words = ["prepare", str(folder_of_texts), str(out), "--verify"]
+    result = forks.run(words, tmp_path)
+    assert (result.code, list(tmp_path.iterdir())) == (2, [])
     prepare(config(folder_of_texts, tmp_path, holdout="every:10"))
     files = [path for path in out.rglob("*") if path.is_file() and path.name != "index.json"]
-    result = arcmask_prepare(folder_of_texts, out, "--verify")
-    assert (result.returncode, result.stdout) == (0, f"verified {len(files)} files\n"), result.stderr
+    result = forks.run(words, tmp_path)
+    assert (result.code, result.stdout) == (0, f"verified {len(files)} files\n"), result.stderr
     for path in files:
         content = path.read_bytes()
         edit(path, keep_time=True)
@@ -429,8 +415,8 @@ def test_verify_reads_every_file_and_names_the_one_that_was_changed(folder_of_te
         path.write_bytes(content)
     path = out / "train-00000.bin"
     edit(path)
-    result = arcmask_prepare(folder_of_texts, out, "--verify")
-    assert (result.returncode, result.stdout) == (2, "")
+    result = forks.run(words, tmp_path)
+    assert (result.code, result.stdout) == (2, "")
     assert result.stderr.count("\n") == 1
     assert "train-00000.bin is missing or was changed" in result.stderr
 

@@ -241,9 +241,10 @@ def command(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_command_prints_the_sentences_and_the_folder(home, tmp_path):
-    result = command(str(home / "model"), "--data", str(home / "data"), "--only", "norms", "accuracy", folder=tmp_path)
-    assert result.returncode == 0, result.stderr
+def test_the_command_prints_the_sentences_and_the_folder(home, forks, tmp_path):
+    words = ["inspect", str(home / "model"), "--data", str(home / "data"), "--only", "norms", "accuracy"]
+    result = forks.run(words, tmp_path)
+    assert result.code == 0, result.stderr
     norms, accuracy, folder = result.stdout.splitlines()
     assert norms.startswith("norms: The norms of 10 tokens ")
     assert accuracy.startswith("accuracy: At t = 0.5 the first candidate is right at ")

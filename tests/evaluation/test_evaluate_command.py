@@ -235,10 +235,11 @@ def test_two_processes_of_torchrun_write_what_one_does(samples, settings, cache,
         assert ours == theirs
 
 
-def test_the_command_line_takes_any_number_of_sets_and_says_what_is_missing(samples, tmp_path):
-    result = process(*samples, "--evaluator", "none", "--dry-run", "--out", str(tmp_path / "s.json"))
+def test_the_command_line_takes_any_number_of_sets_and_says_what_is_missing(samples, forks, tmp_path):
+    words = ["evaluate", *samples, "--evaluator", "none", "--dry-run", "--out", str(tmp_path / "s.json")]
+    result = forks.run(words, tmp_path)
     assert result.stdout.startswith("would score 51 different texts out of 3 sets with no evaluator"), result.stderr
     assert not (tmp_path / "s.json").exists()
-    result = process()
-    assert (result.returncode, result.stdout) == (2, "")
+    result = forks.run(["evaluate"], tmp_path)
+    assert (result.code, result.stdout) == (2, "")
     assert result.stderr == "arcmask: there is nothing to evaluate; give SAMPLES, or --checkpoint and --data\n"

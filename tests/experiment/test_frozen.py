@@ -21,7 +21,7 @@ from arcmask.experiment import Arm, Changes, Plan, Tuning, reproduce
 from arcmask.feedback import Confidence, SoftMask
 from arcmask.model import MDLM
 from arcmask.objective import TwoPass, likelihood_bound
-from arcmask.recipes import add_operators, find_experiment
+from arcmask.recipes import add_operators, find_experiment, plan_to_yaml
 from arcmask.report.folder import read_run
 
 pytestmark = pytest.mark.usefixtures("blank_figures")
@@ -33,7 +33,7 @@ KINDS = {
     "none": "trained",
     "spherical-0.3": "trained",
 }
-SEEDS, ROWS = (1, 2), 100
+SEEDS, ROWS, TUNED = (1, 2), 100, 16  # TUNED: rows to fit feedback on
 RESULTS = ("likelihood.json", "samples.jsonl", "scores.json", "feedback.json", "model.safetensors")
 
 
@@ -51,7 +51,12 @@ def fed_base(base, tmp_path_factory) -> str:
 def plan(fed_base, corpus) -> Plan:
     sizes = {"seeds": SEEDS, "budgets": [3], "samples": 3, "steps": 2, "batch_size": 4, "length": 16}
     changes = Changes(arms=list(KINDS), base=fed_base, data=corpus, evaluator="none", features="none", **sizes)
-    return replace(changes.apply(find_experiment("quickstart-long")), likelihood_rows=ROWS)
+    plan = changes.apply(find_experiment("quickstart-long"))
+    arms = {
+        name: arm if arm.tune is None else replace(arm, tune=replace(arm.tune, rows=TUNED))
+        for name, arm in plan.arms.items()
+    }
+    return replace(plan, arms=arms, likelihood_rows=ROWS)
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +89,7 @@ def test_a_base_arm_samples_plainly_at_its_temperature(arm, temperature, unbroke
 def test_a_tuned_arm_is_what_tune_writes_and_its_samples_use_it(unbroken, fed_base, corpus, tmp_path):
     tuned = unbroken / "spherical-tuned" / "tuned"
     assert arcmask.load(tuned).feedback.operator == "spherical"
-    main(["tune", fed_base, "--data", corpus, "--out", str(tmp_path / "tuned")])
+    main(["tune", fed_base, "--data", corpus, "--rows", str(TUNED), "--out", str(tmp_path / "tuned")])
     assert (tmp_path / "tuned" / "feedback.json").read_bytes() == (tuned / "feedback.json").read_bytes()
     lines = (unbroken / "spherical-tuned" / "seed-1" / "steps-3" / "samples.jsonl").read_text().splitlines()
     used = json.loads(lines[0])["feedback_settings"]
@@ -109,7 +114,12 @@ def test_the_bound_of_a_seed_has_rows_and_noise_of_that_seed_for_all_arms(unbrok
 def test_the_plan_and_the_report_know_the_kinds_of_arms(unbroken, plan):
     stored = json.loads((unbroken / "plan.json").read_text())["arms"]
     assert stored["base"] == {"label": "base", "baseline": True, "train": None, "tune": None, "temperature": 1.0}
-    assert stored["spherical-tuned"]["tune"] == {"operator": "spherical", "fixed": False, "goal": "bound", "rows": 128}
+    assert stored["spherical-tuned"]["tune"] == {
+        "operator": "spherical",
+        "fixed": False,
+        "goal": "bound",
+        "rows": TUNED,
+    }
     assert set(stored["none"]) == {"label", "baseline", "train"}
     experiment = read_run(unbroken)
     assert {name: arm.kind for name, arm in experiment.arms.items()} == KINDS
@@ -251,15 +261,14 @@ def test_operators_are_fitted_in_a_plan_that_trains_nothing(plan):
 
 
 @pytest.mark.slow
-def test_two_ranks_find_what_one_finds(unbroken, fed_base, corpus, tmp_path):
+def test_two_ranks_find_what_one_finds(plan, unbroken, tmp_path):
     launch = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "--", "arcmask"]
-    sizes = ["--seeds", "1", "2", "--budgets", "3", "--samples", "3", "--steps", "2", "--batch_size", "4"]
-    inputs = ["--base", fed_base, "--data", corpus, "--length", "16", "--evaluator", "none", "--features", "none"]
-    words = ["reproduce", "quickstart-long", "--arms", *KINDS, *sizes, *inputs, "--run", str(tmp_path / "run")]
+    (tmp_path / "plan.yaml").write_text(plan_to_yaml(plan))
+    words = ["reproduce", str(tmp_path / "plan.yaml"), "--run", str(tmp_path / "run")]
     subprocess.run([sys.executable, *launch, *words], check=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
     one, two = (results(folder) for folder in (unbroken, tmp_path / "run"))
     assert one.keys() == two.keys()
-    # Training on two ranks rounds in another order, and the recipe's bounds have more rows than those of `plan`.
+    # Training on two ranks rounds in another order.
     frozen = [name for name in one if KINDS[name.split("/")[0]] != "trained"]
     for name in frozen:
         if Path(name).name in ("feedback.json", "model.safetensors", "samples.jsonl"):

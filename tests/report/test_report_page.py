@@ -5,8 +5,6 @@ import json
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -355,22 +353,20 @@ def test_what_is_no_run_is_one_sentence(make, sentence, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_place_that_cannot_be_written_is_one_sentence(experiment_folder, tmp_path):
+def test_a_place_that_cannot_be_written_is_one_sentence(experiment_folder, forks, tmp_path):
     (tmp_path / "file").write_text("")
-    command = [sys.executable, "-m", "arcmask", "report", str(experiment_folder), "--out", str(tmp_path / "file" / "x")]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == 2
+    result = forks.run(["report", str(experiment_folder), "--out", str(tmp_path / "file" / "x")], tmp_path)
+    assert result.code == 2
     assert result.stderr == f"arcmask: cannot write to {tmp_path}/file/x/report.html: {tmp_path}/file is not a folder\n"
     assert result.stdout == ""
 
 
-def test_the_command_prints_the_path_and_needs_a_run(tmp_path):
+def test_the_command_prints_the_path_and_needs_a_run(forks, tmp_path):
     folder = make_training(tmp_path / "run", {"operator": "none"}, 0.0, 1)
-    command = [sys.executable, "-m", "arcmask", "report"]
-    result = subprocess.run([*command, str(folder)], capture_output=True, text=True, check=False)
-    assert (result.returncode, result.stdout) == (0, f"{folder}/report/report.html\n"), result.stderr
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == 2
+    result = forks.run(["report", str(folder)], tmp_path)
+    assert (result.code, result.stdout) == (0, f"{folder}/report/report.html\n"), result.stderr
+    result = forks.run(["report"], tmp_path)
+    assert result.code == 2
     assert "at least one run" in result.stderr
 
 

@@ -1,9 +1,5 @@
 """`arcmask explore` as a user meets it: a path on success, one sentence and nothing written otherwise."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 from models import small_mdlm
 
@@ -18,18 +14,11 @@ def checkpoint(model, tmp_path_factory):
     return str(folder)
 
 
-def explore(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "arcmask", "explore", *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"}
-    )
-
-
-def test_it_writes_the_page_and_prints_its_path(checkpoint, tmp_path):
+def test_it_writes_the_page_and_prints_its_path(checkpoint, forks, tmp_path):
     out = tmp_path / "new" / "page.html"
     arms = ["--feedback", "linear", "none", "--steps", "4"]
-    result = explore(checkpoint, "--prompt", "we hold", *arms, "--out", str(out))
-    assert (result.returncode, result.stdout) == (0, f"{out}\n"), result.stderr
+    result = forks.run(["explore", checkpoint, "--prompt", "we hold", *arms, "--out", str(out)], tmp_path)
+    assert (result.code, result.stdout) == (0, f"{out}\n"), result.stderr
     assert (
         f"arcmask explore {checkpoint} --steps 4 --prompt 'we hold' --seed 0 --feedback linear none" in out.read_text()
     )
