@@ -149,7 +149,8 @@ def run(case: Case, world: World, forks: Forks, folder: Path) -> str | None:
     copy(Path(kind.source(world)), folder / kind.name)
     damage(folder / kind.name / case.file if case.file != "." else folder / kind.name, case.damage, case.seed)
     module = "readers" if case.reader == "rows" else "arcmask"
-    return problem(case, forks.run(kind.readers[case.reader](world), folder, module=module))
+    is_blank = case.reader == "reproduce"  # `report` draws the same figures
+    return problem(case, forks.run(kind.readers[case.reader](world), folder, module=module, is_blank=is_blank))
 
 
 def run_all(chosen: list[Case], world: World, forks: Forks, folder: Path) -> list[str]:
