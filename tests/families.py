@@ -1,5 +1,6 @@
 """Small random transformers models of several families."""
 
+import tokenizers as rust
 import torch
 from transformers import (
     BertConfig,
@@ -12,6 +13,7 @@ from transformers import (
     LlamaForCausalLM,
     ModernBertConfig,
     ModernBertForMaskedLM,
+    PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3Config,
@@ -56,3 +58,11 @@ def causal_lm(family: str):
     size = SIZE | {"vocab_size": CAUSAL_ROWS, "num_key_value_heads": 2, "max_position_embeddings": 24}
     size |= {"initializer_range": 0.3} | ({"head_dim": 8} if family == "qwen3" else {})
     return kind(config(**size)).eval()
+
+
+def causal_tokenizer(size: int = CAUSAL_ROWS) -> PreTrainedTokenizerFast:
+    """A tokenizer of characters with as many entries as the model has rows, and no mask."""
+    names = [*"abcdefghijklmnopqrstuvwxyz ", *(f"<{number}>" for number in range(100))][: size - 1]
+    inner = rust.Tokenizer(rust.models.BPE({name: number for number, name in enumerate(names)}, []))
+    inner.decoder = rust.decoders.Fuse()
+    return PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<|endoftext|>")

@@ -4,8 +4,10 @@ import json
 from pathlib import Path
 
 import safetensors.torch
+import tokenizers as rust
 import torch
 from literal_llama import DREAM, LLADA, Literal
+from transformers import PreTrainedTokenizerFast
 
 ROWS, WIDTH, INNER, HEADS, LAYERS, LENGTH = 40, 32, 48, 4, 2, 24
 MASK = {"llada": 37, "Dream": 36}
@@ -119,3 +121,38 @@ def some_ids(kind: str, length: int = 9) -> torch.Tensor:
     ids = torch.randint(0, 36, (2, length), generator=torch.Generator().manual_seed(3))
     ids[:, 2:5] = MASK[kind]
     return ids
+
+
+def byte_level(size: int) -> rust.Tokenizer:
+    """A vocabulary of single characters."""
+    vocabulary = {character: number for number, character in enumerate(sorted("abcdefghijklmnopqrstuvwxyzĠ,.!?-"))}
+    inner = rust.Tokenizer(rust.models.BPE({key: number for key, number in vocabulary.items() if number < size}, []))
+    inner.pre_tokenizer = rust.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = rust.decoders.ByteLevel()
+    return inner
+
+
+def write_llada_tokenizer(folder: Path, *special: str) -> None:
+    """Write a plain tokenizer.json that does not say which of its tokens is the mask."""
+    special = special or ("<|endoftext|>", "<a>", "<b>", "<c>", "<d>", "<|mdm_mask|>")
+    inner = byte_level(32)
+    inner.add_special_tokens(list(special))
+    PreTrainedTokenizerFast(tokenizer_object=inner, eos_token=special[0]).save_pretrained(folder)
+
+
+def write_dream_tokenizer(folder: Path) -> None:
+    """Write the files of a slow Qwen2 tokenizer whose class is code in the repository."""
+    model = json.loads(byte_level(32).to_str())["model"]
+    (folder / "vocab.json").write_text(json.dumps(model["vocab"]))
+    (folder / "merges.txt").write_text("#version: 0.2\n")
+    names = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|beginoftext|>", "<|mask|>"]
+    flags = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False, "special": True}
+    settings = {
+        "added_tokens_decoder": {str(32 + i): {"content": name, **flags} for i, name in enumerate(names)},
+        "auto_map": {"AutoTokenizer": ["tokenization_dream.DreamTokenizer", None]},
+        "tokenizer_class": "DreamTokenizer",
+        "eos_token": "<|endoftext|>",
+        "pad_token": "<|endoftext|>",
+        "mask_token": "<|mask|>",
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))

@@ -4,10 +4,20 @@ import json
 
 import pytest
 import safetensors.torch
-import tokenizers as rust
 import torch
-from public_layouts import CONFIGS, LENGTH, MASK, ROWS, literal, public_weights, some_ids, write_public
-from transformers import LlamaForCausalLM, PreTrainedTokenizerFast, Qwen2ForCausalLM
+from public_layouts import (
+    CONFIGS,
+    LENGTH,
+    MASK,
+    ROWS,
+    literal,
+    public_weights,
+    some_ids,
+    write_dream_tokenizer,
+    write_llada_tokenizer,
+    write_public,
+)
+from transformers import LlamaForCausalLM, Qwen2ForCausalLM
 
 import arcmask
 from arcmask.checkpoint import convert, load
@@ -172,46 +182,12 @@ def test_a_tied_head_needs_no_key_and_is_written_without_one(kind, tmp_path):
     assert safetensors.torch.load_file(tmp_path / "again" / "model.safetensors").keys() == weights.keys()
 
 
-def byte_level(size: int) -> rust.Tokenizer:
-    """A vocabulary of single characters."""
-    vocabulary = {character: number for number, character in enumerate(sorted("abcdefghijklmnopqrstuvwxyzĠ,.!?-"))}
-    inner = rust.Tokenizer(rust.models.BPE({key: number for key, number in vocabulary.items() if number < size}, []))
-    inner.pre_tokenizer = rust.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    inner.decoder = rust.decoders.ByteLevel()
-    return inner
-
-
-def write_llada_tokenizer(folder, *special: str) -> None:
-    """A plain tokenizer.json that does not say which of its tokens is the mask."""
-    inner = byte_level(32)
-    inner.add_special_tokens(list(special))
-    PreTrainedTokenizerFast(tokenizer_object=inner, eos_token=special[0]).save_pretrained(folder)
-
-
-def write_dream_tokenizer(folder) -> None:
-    """The files of a slow Qwen2 tokenizer whose class is code in the repository."""
-    model = json.loads(byte_level(32).to_str())["model"]
-    (folder / "vocab.json").write_text(json.dumps(model["vocab"]))
-    (folder / "merges.txt").write_text("#version: 0.2\n")
-    names = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|beginoftext|>", "<|mask|>"]
-    flags = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False, "special": True}
-    settings = {
-        "added_tokens_decoder": {str(32 + i): {"content": name, **flags} for i, name in enumerate(names)},
-        "auto_map": {"AutoTokenizer": ["tokenization_dream.DreamTokenizer", None]},
-        "tokenizer_class": "DreamTokenizer",
-        "eos_token": "<|endoftext|>",
-        "pad_token": "<|endoftext|>",
-        "mask_token": "<|mask|>",
-    }
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-
-
 @pytest.fixture
 def with_tokenizer(kind, tmp_path):
     """A checkpoint with a tokenizer of fewer entries than the table has rows."""
     folder = write_public(kind, tmp_path / "with tokenizer")
     if kind == "llada":
-        write_llada_tokenizer(folder, "<|endoftext|>", "<a>", "<b>", "<c>", "<d>", "<|mdm_mask|>")
+        write_llada_tokenizer(folder)
     else:
         write_dream_tokenizer(folder)
     return folder

@@ -5,10 +5,9 @@ import sys
 from copy import deepcopy
 
 import pytest
-import tokenizers as rust
 import torch
-from families import CAUSAL, CAUSAL_ROWS, causal_lm
-from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+from families import CAUSAL, CAUSAL_ROWS, causal_lm, causal_tokenizer
+from transformers import LlamaForCausalLM
 
 import arcmask
 from arcmask.errors import ArcmaskError
@@ -18,14 +17,6 @@ from arcmask.objective import TwoPass
 V = CAUSAL_ROWS
 
 
-def tokenizer(size: int = V) -> PreTrainedTokenizerFast:
-    """A tokenizer of characters with as many entries as the model has rows, and no mask."""
-    names = [*"abcdefghijklmnopqrstuvwxyz ", *(f"<{number}>" for number in range(100))][: size - 1]
-    inner = rust.Tokenizer(rust.models.BPE({name: number for number, name in enumerate(names)}, []))
-    inner.decoder = rust.decoders.Fuse()
-    return PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<|endoftext|>")
-
-
 @pytest.fixture(scope="module", params=CAUSAL)
 def family(request) -> str:
     return request.param
@@ -33,7 +24,7 @@ def family(request) -> str:
 
 @pytest.fixture(scope="module")
 def denoiser(family):
-    return arcmask.wrap(causal_lm(family), tokenizer=tokenizer(), bidirectional=True, mask_token="<mask>")
+    return arcmask.wrap(causal_lm(family), tokenizer=causal_tokenizer(), bidirectional=True, mask_token="<mask>")
 
 
 def some_ids(mask_id: int = V) -> torch.Tensor:
@@ -78,7 +69,7 @@ def test_a_new_mask_has_the_mean_direction_and_the_median_norm(family, denoiser)
 
 
 def test_a_new_mask_may_lie_in_a_row_that_the_tokenizer_does_not_use(family):
-    denoiser = arcmask.wrap(causal_lm(family), tokenizer=tokenizer(30), bidirectional=True, mask_token="<mask>")
+    denoiser = arcmask.wrap(causal_lm(family), tokenizer=causal_tokenizer(30), bidirectional=True, mask_token="<mask>")
     assert (denoiser.mask_id, denoiser.table.shape[0], denoiser.text_rows) == (30, V, 31)
     before = causal_lm(family).get_input_embeddings().weight.detach()
     torch.testing.assert_close(denoiser.table[30].norm(), before[:30].norm(dim=1).median(), atol=0, rtol=1e-5)
@@ -88,8 +79,8 @@ def test_a_new_mask_may_lie_in_a_row_that_the_tokenizer_does_not_use(family):
 
 
 def test_a_mask_token_that_the_tokenizer_has_keeps_its_row(family):
-    denoiser = arcmask.wrap(causal_lm(family), tokenizer=tokenizer(), bidirectional=True, mask_token="<5>")
-    assert denoiser.mask_id == tokenizer().convert_tokens_to_ids("<5>")
+    denoiser = arcmask.wrap(causal_lm(family), tokenizer=causal_tokenizer(), bidirectional=True, mask_token="<5>")
+    assert denoiser.mask_id == causal_tokenizer().convert_tokens_to_ids("<5>")
     assert torch.equal(denoiser.table, causal_lm(family).get_input_embeddings().weight)
     assert denoiser.tokenizer.mask_token == "<5>"
 
@@ -130,7 +121,7 @@ def test_it_can_be_trained_and_the_tables_of_a_tied_model_stay_one(family):
 def test_a_saved_denoiser_opens_by_itself(family, tmp_path, with_tokenizer):
     causal_lm(family).save_pretrained(tmp_path / "causal")
     if with_tokenizer:
-        tokenizer().save_pretrained(tmp_path / "causal")
+        causal_tokenizer().save_pretrained(tmp_path / "causal")
     denoiser = arcmask.load(tmp_path / "causal", bidirectional=True, shift=True, mask_token="<mask>")
     denoiser.save(tmp_path / "adapted")
     again = arcmask.load(tmp_path / "adapted")
@@ -148,7 +139,7 @@ def test_a_saved_denoiser_opens_by_itself(family, tmp_path, with_tokenizer):
 
 def test_convert_writes_an_adapted_model(tmp_path):
     causal_lm("llama").save_pretrained(tmp_path / "causal")
-    tokenizer().save_pretrained(tmp_path / "causal")
+    causal_tokenizer().save_pretrained(tmp_path / "causal")
     out = arcmask.checkpoint.convert(
         str(tmp_path / "causal"), str(tmp_path / "adapted"), bidirectional=True, mask_token="<mask>"
     )
@@ -217,9 +208,9 @@ def test_bad_arguments_are_an_error(tmp_path):
     with pytest.raises(ArcmaskError, match=f"the mask id is {V}, but the model's table has rows 0 to {V - 1}"):
         arcmask.wrap(deepcopy(model), V, bidirectional=True)
     with pytest.raises(ArcmaskError, match="has 61 entries, but the model has 40"):
-        arcmask.wrap(deepcopy(model), tokenizer=tokenizer(61), mask_id=3, bidirectional=True)
+        arcmask.wrap(deepcopy(model), tokenizer=causal_tokenizer(61), mask_id=3, bidirectional=True)
     with pytest.raises(ArcmaskError, match="has 61 entries, but the model has 40"):
-        arcmask.wrap(deepcopy(model), tokenizer=tokenizer(60), mask_token="<mask>", bidirectional=True)
+        arcmask.wrap(deepcopy(model), tokenizer=causal_tokenizer(60), mask_token="<mask>", bidirectional=True)
     model.save_pretrained(tmp_path)
     with pytest.raises(ArcmaskError, match="open a causal LM with bidirectional=True"):
         arcmask.load(tmp_path)
