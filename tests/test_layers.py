@@ -19,6 +19,7 @@ LAYERS = [
     {"data", "figures"},
     {"model"},
     {"objective", "sampling", "checkpoint"},
+    {"estimates"},
     {"training", "evaluation"},
     {"diagnostics"},
     {"tuning"},

@@ -20,6 +20,11 @@ def world_size() -> int:
     return _number("WORLD_SIZE", 1, 10**6)
 
 
+def started_processes() -> int:
+    """Return the number of processes that a launcher has started; 1 if this one is alone."""
+    return _number("WORLD_SIZE", 1, 10**6)
+
+
 def _number(name: str, low: int, high: int) -> int:
     text = os.environ.get(name, str(low))
     if not text.isdecimal() or len(text) > 7 or not low <= int(text) <= high:

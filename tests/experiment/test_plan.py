@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 from arcmask.errors import ArcmaskError
+from arcmask.estimates.phrases import format_duration
 from arcmask.experiment import reproduce
-from arcmask.experiment.costs import Clock, Costs, describe, format_duration
+from arcmask.experiment.estimate import describe, find_costs
 from arcmask.feedback import OPERATORS
 from arcmask.recipes import EXPERIMENTS, find_experiment
 from arcmask.settings.experiment import Changes
@@ -147,11 +148,46 @@ def test_an_unknown_experiment_lists_the_known_ones():
 
 
 def test_the_papers_dry_run_says_what_it_takes_without_a_download():
-    said = describe(find_experiment("paper"))
-    assert "9 training runs, 33,030,144,000 tokens in all" in said  # 9 x 7,000 x 512 x 1,024
+    said = describe(find_experiment("paper"), card="A100")
+    # 9 x 7,000 + 4 x 1,181 steps of 512 x 1,024 tokens
+    assert "13 training runs, 35,506,880,512 tokens in all" in said
     assert "5,000 samples at each of 64, 128, 256, 512 denoising steps, 180,000 in all" in said
-    assert "checkpoints 30.5" in said  # 9 x 20 bytes x 169.6M
-    assert "time: not estimated, since kuleshov-group/mdlm-owt is fetched only when it is trained" in said
+    assert re.search(r"time: about \d+\.\d days on A100, from its data sheet and counted operations: training ", said)
+    assert "checkpoints 44.1 GB" in said  # 13 x 20 bytes x 169.6M
+    assert "data 18.1 GB" in said
+    assert re.search(r"memory: about \d+\.\d GB of 80\.0 GB per process: training ", said)
+    assert "to fetch: Skylion007/openwebtext" in said
+
+
+def seconds(said: str) -> float:
+    """Read the time off the words of a dry run."""
+    number, unit = re.search(r"time: about ([\d.,]+) (s|min|hours|days) on", said).groups()
+    return float(number.replace(",", "")) * {"s": 1, "min": 60, "hours": 3600, "days": 86400}[unit]
+
+
+def test_world_size_card_and_precision_count(monkeypatch):
+    paper = find_experiment("paper")
+    alone = seconds(describe(paper, card="A100"))
+    with monkeypatch.context() as patch:
+        patch.setenv("WORLD_SIZE", "4")
+        assert seconds(describe(paper, card="A100")) == pytest.approx(alone / 4, rel=0.05)
+        assert "on 4 x H100" in describe(paper, card="H100")
+    assert seconds(describe(paper, card="H100")) < alone < seconds(describe(paper, card="A6000"))
+    assert seconds(describe(Changes(precision="float32").apply(paper), card="A100")) > 3 * alone
+
+
+def test_a_card_that_is_too_small_is_named_with_the_way_through():
+    large = Changes(micro_batch=64).apply(find_experiment("paper"))
+    assert "24.0 GB per process; too much: give a smaller --micro_batch, or --checkpoint_blocks true" in describe(
+        large, card="RTX4090"
+    )
+    assert "too much" not in describe(find_experiment("paper"), card="RTX4090")
+    assert "too much" not in describe(Changes(checkpoint_blocks=True).apply(large), card="RTX4090")
+
+
+def test_a_base_that_is_nowhere_is_said_to_be_unknown():
+    said = describe(Changes(base="somebody/model", seeds=[1]).apply(find_experiment("paper")))
+    assert "not estimated, since the layout of somebody/model" in said
 
 
 def test_a_dry_run_counts_arms_that_are_not_trained(base, corpus):
@@ -163,18 +199,21 @@ def test_a_dry_run_counts_arms_that_are_not_trained(base, corpus):
     assert "32 samples at each of 32 denoising steps, 288 in all" in said  # 3 arms x 3 seeds x 32
     frozen = describe(replace(changes, arms=["base"]).apply(find_experiment("quickstart")))
     assert "0 training runs, 0 tokens in all" in frozen
-    assert "GB per process for weights\n" in frozen
+    assert "per process: sampling " in frozen
 
 
 def test_tuning_is_a_part_of_the_estimate():
     plan = find_experiment("quickstart")
-    costs = Costs(plan, forward=1.0, plain=2.0, with_feedback=3.0, parameters=1)
+    costs = find_costs(plan, "A100")
     frozen = replace(costs, plan=Changes(arms=["base"]).apply(plan))
     both = replace(costs, plan=Changes(arms=["base", "spherical-tuned"]).apply(plan))
     tuning = plan.arms["spherical-tuned"].tune
     assert costs.tuning(tuning) > 3 * costs.tuning(replace(tuning, fixed=True)) > 0
-    cells = frozen.total() - frozen.inspection()
-    assert both.total() == pytest.approx(both.inspection() + 2 * cells + costs.tuning(tuning))
+    assert (frozen.by_kind()["tuning"], both.by_kind()["tuning"]) == (0, costs.tuning(tuning))
+
+
+def test_durations_are_in_units_that_are_easy_to_read():
+    assert [format_duration(x) for x in (5, 300, 9000, 9e5)] == ["5 s", "5 min", "2.5 hours", "10.4 days"]
 
 
 def test_a_plan_that_only_trains_is_stored_as_before_there_were_other_arms():
@@ -185,13 +224,3 @@ def test_a_plan_that_only_trains_is_stored_as_before_there_were_other_arms():
     }  # fmt: skip
     assert all(set(arm) == {"label", "train", "baseline"} for arm in stored["arms"].values())
     assert (stored["base"], stored["data"]) == ("sotu-tiny", "data/sotu-text8-128")
-
-
-def test_the_clock_believes_the_measured_step_first_and_the_run_later(monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
-    clock = Clock([100.0, 100.0, 100.0, 100.0])
-    assert clock.left(0) == "about 7 min left"
-    now[0] = 600.0  # three times as slow as it was thought to be
-    assert clock.left(2) == "about 9 min left"
-    assert [format_duration(x) for x in (5, 300, 9000)] == ["5 s", "5 min", "2.5 hours"]

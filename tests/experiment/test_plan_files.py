@@ -103,7 +103,7 @@ def test_a_plan_is_a_function_in_a_python_file(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"seed": [1]}, "unknown setting 'seed' in {}; choose one of: arms, base, baseline, budgets, data, "),
+        ({"seed": [1]}, "unknown setting 'seed' in {}; choose one of: ablations, arms, base, baseline, budgets, "),
         ({"base": None}, "{} needs base"),
         ({"seeds": "1"}, "seeds in {} is '1', but must be a list of numbers"),
         ({"seeds": [1, "x"]}, "seeds in {} is 'x', but must be a whole number"),

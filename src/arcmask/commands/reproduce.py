@@ -23,7 +23,7 @@ def run(command: ReproduceCommand) -> None:
 
 def dry_run(command: ReproduceCommand) -> None:
     """Print the plan and what it would take."""
-    print(describe(_plan(command), command.run))
+    print(describe(_plan(command), command.run, command.card))
 
 
 def print_config(command: ReproduceCommand) -> None:

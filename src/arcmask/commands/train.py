@@ -20,7 +20,7 @@ from arcmask.run_folder import METRICS, interpreting, read_metrics
 from arcmask.settings.prepare import PrepareConfig
 from arcmask.settings.train import TrainCommand
 from arcmask.training import train
-from arcmask.training.checks import check_before_loading, check_settings
+from arcmask.training.checks import check_settings
 from arcmask.training.dry_run import describe_training
 from arcmask.training.metrics import describe_result
 
@@ -40,18 +40,14 @@ def run(command: TrainCommand) -> None:
 
 
 def dry_run(command: TrainCommand) -> None:
-    """Print the size of the run and what it would take, from one measured step. Nothing is fetched."""
+    """Print the size of the run and what it would take. Nothing is fetched or written."""
     init = command.train.init
     missing = [] if init.startswith("new:") else to_fetch(partial(find_checkpoint, init))
     with offline():
         data = _check(command)
         if data is not None and not is_prepared(data.out):
-            print(f"first: {describe_job(data)}; then train {command.folder} (prepare the data to see what that takes)")
-        elif missing:
-            check_before_loading(command.train, Path(command.folder))
-            print(f"train {command.folder} (fetch {init} to see what that takes)")
-        else:
-            print(describe_training(command.train, Path(command.folder)))
+            print(f"first: {describe_job(data)}; then train {command.folder}")
+        print(describe_training(command.train, Path(command.folder), data, command.card))
     if missing:
         print(f"to fetch: {missing[0]}")
 

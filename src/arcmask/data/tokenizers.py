@@ -195,6 +195,19 @@ def open_tokenizer(spec: str | Path, mask: str | int | None = None) -> Tokenizer
     )
 
 
+def vocabulary_size(spec: str) -> int:
+    """Return the number of ids of a tokenizer, the mask among them; those of known kinds are not opened.
+
+    >>> from arcmask.data.tokenizers import vocabulary_size
+    >>> vocabulary_size("gpt2"), vocabulary_size("bpe:512")
+    (50258, 512)
+    """
+    known = {"gpt2": 50_258, "text8": len(_SYMBOLS) + 1}
+    if spec in known:
+        return known[spec]
+    return bpe_size(spec) if spec.startswith("bpe:") else open_tokenizer(spec).size
+
+
 def adopt_tokenizer(tokenizer: Any, mask_id: int | None = None, mask_token: str | None = None) -> Tokenizer:
     """Return a copy of an open tokenizer, of transformers or of arcmask.
 

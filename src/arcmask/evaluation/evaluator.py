@@ -31,6 +31,7 @@ from arcmask.settings.evaluate import SMOLLM2
 
 END = "<|endoftext|>"  # how samples write end-of-text, whatever the evaluator calls it
 CHUNK = 1 << 24  # logits that exist at a time
+BATCH = {"cpu": 1024, "gpu": 16384}  # tokens; on a CPU, larger batches no longer fit its cache and are slower
 _CHOICES = f"choose {SMOLLM2}, the folder of a causal LM, or a hub id such as gpt2-large"
 _PROBE_LENGTH = 8
 # The default evaluator: a quantised file inside a package.
@@ -110,8 +111,8 @@ class Evaluator:
 
     def batches(self, lengths: Sequence[int], batch_tokens: int | None) -> Iterator[list[int]]:
         """Yield the indices of rows in batches: rows of similar length together, the longest first."""
-        if batch_tokens is None:  # on a CPU, larger batches no longer fit its cache and are slower
-            batch_tokens = 1024 if self.model.device.type == "cpu" else 16384
+        if batch_tokens is None:
+            batch_tokens = BATCH["cpu" if self.model.device.type == "cpu" else "gpu"]
         if not self.has_plain_head:  # all logits of a batch exist at once
             batch_tokens = min(batch_tokens, 4 * CHUNK // self.model.get_input_embeddings().weight.shape[0])
         order = sorted(range(len(lengths)), key=lambda index: -lengths[index])

@@ -11,7 +11,7 @@ from arcmask.errors import ArcmaskError
 from arcmask.run_folder import PLAN, interpreting, refuse_other_settings
 from arcmask.settings.train import ON_RESUME
 
-_GROWING = ("seeds", "budgets", "arms", "samples")
+_GROWING = ("seeds", "budgets", "arms", "ablations", "samples")
 # What only describes the results: the report reads it from the newest plan.
 _DESCRIPTION = (
     *("recipe", "title", "protocol", "read_at", "baseline", "label", "colour"),
@@ -22,7 +22,7 @@ _DESCRIPTION = (
 def check_extension(folder: Path, stored: Mapping[str, Any], current: Mapping[str, Any]) -> None:
     """Raise unless the plan `current`, as `Plan.to_json` returns it, continues the plan that the folder has."""
     with interpreting(folder / PLAN, "a plan with arms, seeds and budgets"):
-        shared = [name for name in stored["arms"] if name in current["arms"]]
+        shared = [name for name in _arms(stored) if name in _arms(current)]
         before, now = _comparable(stored, shared), _comparable(current, shared)
         left_out = _left_out(stored, current)
     refuse_other_settings(folder, before, now)
@@ -36,18 +36,23 @@ def check_extension(folder: Path, stored: Mapping[str, Any], current: Mapping[st
 def _left_out(stored: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
     """Describe the seeds, budgets, arms and samples of the folder that the plan does not have."""
     parts = []
-    for name in ("seeds", "budgets", "arms"):
-        absent = [str(value) for value in stored[name] if value not in current[name]]
+    for name in ("seeds", "budgets", "arms", "ablations"):
+        absent = [str(value) for value in stored.get(name, ()) if value not in current.get(name, ())]
         parts += [f"{name if len(absent) > 1 else name[:-1]} {' '.join(absent)}"] if absent else []
     is_fewer = stored["samples"] > current["samples"]
     return parts + ([f"{stored['samples']} samples per cell"] if is_fewer else [])
+
+
+def _arms(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries of all arms and ablations."""
+    return {**plan["arms"], **plan.get("ablations", {})}
 
 
 def _comparable(plan: Mapping[str, Any], arms: list[str]) -> dict[str, Any]:
     """Return the settings that change results, those of these arms among them, each under a name for a message."""
     settings = {name: value for name, value in plan.items() if name not in (*_DESCRIPTION, *_GROWING)}
     for arm in arms:
-        entry = plan["arms"][arm]
+        entry = _arms(plan)[arm]
         settings[f"temperature of {arm}"] = entry.get("temperature", 1.0)
         for kind in ("train", "tune"):
             values = entry.get(kind)

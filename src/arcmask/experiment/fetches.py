@@ -14,5 +14,6 @@ def describe_fetches(plan: Plan) -> str:
     missing = [] if plan.prepare is None else parts_to_fetch(plan.prepare)
     names = (plan.generation.evaluator, plan.generation.features) if plan.budgets else ()
     finders = [partial(find_evaluator, name) for name in names if name is not None]
-    missing += to_fetch(partial(find_checkpoint, plan.base), *finders)
+    bases = [] if plan.pretrain is not None else [partial(find_checkpoint, plan.base)]
+    missing += to_fetch(*bases, *finders)
     return f"to fetch: {', '.join(dict.fromkeys(missing)) or 'nothing'}"

@@ -56,7 +56,8 @@ def check_fit(plan: Plan, folder: Path, base: Model | None) -> None:
         if base.max_length is not None and length > base.max_length:
             raise ArcmaskError(f"length is {length}, but {plan.base} takes at most {base.max_length} positions")
         for training in plan.trainings:
-            set_up(training, base)
+            if training is not plan.pretrain:  # which makes the base
+                set_up(training, base)
     if plan.prepare is not None and not is_prepared(plan.data):
         describe_job(plan.prepare)
         form = rows_to_come(plan.prepare)
@@ -67,7 +68,7 @@ def check_fit(plan: Plan, folder: Path, base: Model | None) -> None:
     if base is not None:
         check_corpus(corpus, base)
     seed = plan.seeds[0]
-    for arm in plan.arms:
+    for arm in (*plan.arms, *plan.ablations):
         config = plan.train(arm, seed)
         if config is not None:
             check_before_loading(config, cell_folder(folder, arm, seed) / TRAINING)

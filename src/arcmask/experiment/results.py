@@ -9,8 +9,13 @@ from arcmask.settings.inspect import InspectConfig
 
 def is_trained(run: Path, steps: int) -> bool:
     """Whether a training run has reached its last step."""
+    return trained_steps(run) == steps
+
+
+def trained_steps(run: Path) -> int:
+    """Return the step of a training run's newest checkpoint; 0 if it has none."""
     newest = newest_checkpoint(run)
-    return newest is not None and newest.name == f"step-{steps:07d}"
+    return 0 if newest is None else int(newest.name.removeprefix("step-"))
 
 
 def is_inspected(config: InspectConfig) -> bool:

@@ -20,10 +20,20 @@ import arcmask
 from arcmask.checkpoint import load, load_for_use
 from arcmask.data import open_prepared, prepare
 from arcmask.diagnostics.inspection import inspect
+from arcmask.estimates.phrases import format_duration
 from arcmask.evaluation import Reference, evaluate_set, likelihood, open_evaluator, read_samples
-from arcmask.experiment.costs import Clock, Costs
+from arcmask.experiment.clock import Clock
+from arcmask.experiment.costs import Costs
+from arcmask.experiment.estimate import find_costs
 from arcmask.experiment.plan_checks import check_fit, check_plan
-from arcmask.experiment.results import count_lines, is_inspected, is_measured, is_scored, is_trained
+from arcmask.experiment.results import (
+    count_lines,
+    is_inspected,
+    is_measured,
+    is_scored,
+    is_trained,
+    trained_steps,
+)
 from arcmask.files import json_bytes, write_whole, writing
 from arcmask.progress import announce
 from arcmask.ranks import rank, world_size
@@ -42,6 +52,7 @@ from arcmask.run_folder import (
 from arcmask.sampling.generate import generate
 from arcmask.settings.evaluate import PerplexitySettings
 from arcmask.settings.experiment import Plan, Tuning
+from arcmask.settings.train import TrainConfig
 from arcmask.training import train
 from arcmask.tuning import tune
 
@@ -50,11 +61,17 @@ from arcmask.tuning import tune
 class Stage:
     """One piece of work. All ranks share a stage that is `together`; any other belongs to one rank."""
 
+    kind: str
     name: str
     seconds: float  # an estimate
     together: bool
     is_done: Callable[[], bool]
     run: Callable[[], object]
+    share_done: Callable[[], float] = float  # of a stage that was interrupted; 0 by default
+
+    def seconds_left(self) -> float:
+        """Return the estimated seconds of what is not done yet."""
+        return 0.0 if self.is_done() else self.seconds * (1 - self.share_done())
 
 
 def reproduce(plan: Plan, folder: str | Path | None = None, command: str | None = None) -> Path:
@@ -91,16 +108,26 @@ class Experiment:
         if self.plan.budgets:  # before any training, so that a missing evaluator is noticed now
             self._evaluator(generation.evaluator)
             self._evaluator(generation.features)
-        base = load(self.plan.base)
         if self.rank == 0:  # before the data are prepared, which can take hours
-            check_fit(self.plan, self.folder, base)
-        self.costs = Costs.measure(self.plan, base)
+            check_fit(self.plan, self.folder, None if self.plan.pretrain is not None else load(self.plan.base))
+        if self.plan.prepare is not None:
+            prepare(self.plan.prepare)  # by the first rank; the others wait
+        if self.plan.pretrain is not None:
+            self._train_base(self.plan.pretrain)
+        base = load(self.plan.base)
+        self.costs = find_costs(self.plan)
         if self.rank == 0:
-            if self.plan.prepare is not None:
-                prepare(self.plan.prepare)
             check_fit(self.plan, self.folder, base)
             self._write_plan(path, settings | {"command": command})
         _wait_until(path.exists)
+
+    def _train_base(self, config: TrainConfig) -> None:
+        """Train the base that all arms start from, unless it is there."""
+        if not is_trained(Path(self.plan.base), config.steps):
+            if self.rank == 0:
+                announce(f"train the base in {self.plan.base}: {config.steps} steps")
+            train(config, self.plan.base)
+        _wait_until(partial(is_trained, Path(self.plan.base), config.steps))
 
     def _write_plan(self, path: Path, settings: dict[str, Any]) -> None:
         index = open_prepared(self.plan.data).index
@@ -125,15 +152,20 @@ class Experiment:
     def run(self) -> None:
         """Run all stages that are not done, and announce each with the time left."""
         stages = list(self.stages())
-        clock = Clock([0.0 if stage.is_done() else stage.seconds for stage in stages])
         # A stage is owned by its number among all stages, done or not, so every rank computes the same owner.
+        is_ours = [stage.together or number % self.world == self.rank for number, stage in enumerate(stages)]
+        clock = Clock(
+            [(stage.kind, stage.seconds_left() if own else 0.0) for stage, own in zip(stages, is_ours, strict=True)]
+        )
         for number, stage in enumerate(stages):
             if stage.is_done():
                 continue
             if self.rank == 0:
-                announce(f"[{number + 1} of {len(stages)}] {stage.name}; {clock.left(number)}")
-            if stage.together or number % self.world == self.rank:
-                stage.run()
+                left = format_duration(clock.left(number))
+                announce(f"[{number + 1} of {len(stages)}] {stage.name}; about {left} left")
+            if is_ours[number]:
+                with clock.measuring(number):
+                    stage.run()
             if stage.together:
                 _wait_until(stage.is_done)
         for stage in stages:
@@ -144,6 +176,7 @@ class Experiment:
         plan, costs = self.plan, self.costs
         config = plan.inspection(self.folder / INSPECTION)
         yield Stage(
+            "inspection",
             f"inspect {plan.base}",
             costs.inspection(),
             False,
@@ -153,27 +186,37 @@ class Experiment:
         for arm, settings in plan.arms.items():
             if settings.tune is not None:
                 run = partial(self._tune, arm, settings.tune)
-                yield Stage(f"tune {arm}", costs.tuning(settings.tune), False, partial(self._is_tuned, arm), run)
+                seconds, is_done = costs.tuning(settings.tune), partial(self._is_tuned, arm)
+                yield Stage("tuning", f"tune {arm}", seconds, False, is_done, run)
         for seed in plan.seeds:
             for arm in plan.arms:
-                cell, train_config = cell_folder(self.folder, arm, seed), plan.train(arm, seed)
-                if train_config is not None:
-                    yield Stage(
-                        f"train {arm}, seed {seed}: {train_config.steps} steps",
-                        costs.training(train_config),
-                        True,
-                        partial(is_trained, cell / TRAINING, train_config.steps),
-                        partial(train, train_config, cell / TRAINING),
-                    )
+                yield from self._training(arm, seed)
                 yield Stage(
+                    "likelihood",
                     f"likelihood of {arm}, seed {seed}",
-                    costs.likelihood(),
+                    costs.likelihood(plan.arms[arm]),
                     False,
-                    partial(is_measured, cell / LIKELIHOOD, seed),
+                    partial(is_measured, cell_folder(self.folder, arm, seed) / LIKELIHOOD, seed),
                     partial(self._likelihood, arm, seed),
                 )
                 for budget in plan.budgets:
                     yield from self._generation(arm, seed, budget, costs)
+        for ablation in plan.ablations:
+            yield from self._training(ablation, plan.seeds[0])
+
+    def _training(self, arm: str, seed: int) -> Iterator[Stage]:
+        """Yield the training run of an arm or an ablation, if it is trained."""
+        config, run = self.plan.train(arm, seed), cell_folder(self.folder, arm, seed) / TRAINING
+        if config is not None:
+            yield Stage(
+                "training",
+                f"train {arm}, seed {seed}: {config.steps} steps",
+                self.costs.training(config),
+                True,
+                partial(is_trained, run, config.steps),
+                partial(train, config, run),
+                lambda: trained_steps(run) / config.steps,
+            )
 
     def _tune(self, arm: str, tuning: Tuning) -> None:
         """Fit feedback to the base, and write the base with it."""
@@ -225,13 +268,16 @@ class Experiment:
 
         name = f"{count} samples of {arm}, seed {seed}, {budget} steps"
         yield Stage(
+            "sampling",
             name,
-            costs.sampling(budget),
+            costs.sampling(self.plan.arms[arm], budget),
             True,
             lambda: count_lines(cell / SAMPLES) >= count,
             run,
+            lambda: min(1.0, count_lines(cell / SAMPLES) / count),
         )
         yield Stage(
+            "scoring",
             f"scores of {name}",
             costs.scoring(),
             False,

@@ -7,6 +7,7 @@ from transformers import PretrainedConfig
 from arcmask.errors import ArcmaskError, check_choice
 
 SIZES: dict[str, dict[str, int]] = {
+    "nano": {"hidden_dim": 64, "cond_dim": 128, "n_blocks": 2, "n_heads": 4, "model_length": 128},
     "tiny": {"hidden_dim": 192, "cond_dim": 16, "n_blocks": 6, "n_heads": 4, "model_length": 128},
     "mini": {"hidden_dim": 384, "cond_dim": 128, "n_blocks": 8, "n_heads": 6, "model_length": 256},
     "small": {"hidden_dim": 768, "cond_dim": 128, "n_blocks": 12, "n_heads": 12, "model_length": 1024},

@@ -47,6 +47,12 @@ def top_k_arms(train: TrainConfig) -> dict[str, Arm]:
     return {f"top-{count}": _spherical_arm(train, f"top {count}", top_k=count) for count in (1, 3, 5)}
 
 
+def ablation_arms(train: TrainConfig) -> dict[str, Arm]:
+    """Return the arms of both ablations without those that equal the learned spherical arm: three steps, top three."""
+    arms = karcher_arms(train) | top_k_arms(train)
+    return {name: arm for name, arm in arms.items() if not name.endswith("-3")}
+
+
 def add_operators(plan: Plan, operators: Sequence[str]) -> Plan:
     """Add an arm for each operator (a name, or FILE.py:FUNCTION), trained as the plan's last trained arm is.
 

@@ -1,16 +1,18 @@
 """The paper's protocol: the released 169M model, OpenWebText, 7,000 steps, 5,000 samples, gpt2-large and MAUVE.
 
 Its ablations are read at step 1,181, as in the paper. `paper-weights` and `paper-operators` are not in the paper: they
-compare fixed weights, and the operators between LERP and the Fréchet mean.
+compare fixed weights, and the operators between LERP and the Fréchet mean. `paper-rehearsal` is the plan of `paper` at
+a size for two processor cores.
 """
 
 from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from arcmask.recipes.arms import feedback_arms, karcher_arms, operator_arms, top_k_arms
+from arcmask.recipes.arms import ablation_arms, feedback_arms, karcher_arms, operator_arms, top_k_arms
 from arcmask.recipes.runs import owt_continue
 from arcmask.settings.experiment import Arm, Generation, Plan
+from arcmask.settings.prepare import PrepareConfig
 
 ABLATION_STEP = 1181
 _BASE = owt_continue("spherical")
@@ -35,7 +37,7 @@ _GENERATION = Generation(
 def _plan(recipe: str, title: str, arms: dict[str, Arm], **settings: Any) -> Plan:
     """Build a plan with the paper's seeds, budgets, data and generation, unless a setting replaces them."""
     defaults: dict[str, Any] = {"baseline": next(iter(arms)), "seeds": (1, 2, 3), "budgets": (64, 128, 256)}
-    fixed: dict[str, Any] = {"prepare": _BASE.prepare, "generation": _GENERATION, "parameters": 169_627_218}
+    fixed: dict[str, Any] = {"prepare": _BASE.prepare, "generation": _GENERATION}
     fixed |= {"base": _TRAIN.init, "data": _TRAIN.data}
     return Plan(recipe=recipe, title=title, arms=arms, **(defaults | fixed | settings))
 
@@ -46,9 +48,70 @@ def _ablation(recipe: str, title: str, arms: dict[str, Arm], baseline: str) -> P
 
 
 def paper() -> Plan:
-    """Build the main tables. All seeds are sampled at T = 512 too, which the paper leaves open."""
-    arms = feedback_arms(_TRAIN, *_LEARNED)
-    return _plan("paper", "The paper's protocol", arms, budgets=(64, 128, 256, 512), protocol="paper")
+    """Build all tables of the paper. All seeds are sampled at T = 512 too, which the paper leaves open."""
+    return _plan(
+        "paper",
+        "The paper's protocol",
+        feedback_arms(_TRAIN, *_LEARNED),
+        budgets=(64, 128, 256, 512),
+        protocol="paper",
+        ablations=ablation_arms(_SHORT),
+    )
+
+
+def paper_rehearsal() -> Plan:
+    """Carry out `paper` on two processor cores: all its parts, with a small model, a small corpus and few samples.
+
+    The base is trained first. The weights depend on rounding alone if the work is shared by several processes.
+    """
+    data = PrepareConfig(
+        corpus="sotu", out="data/sotu-gpt2-128-enclosed", tokenizer="gpt2", length=128, row_form="enclosed"
+    )
+    base = "runs/paper-rehearsal-base"
+    train = replace(
+        _TRAIN,
+        data=data.out,
+        init=base,
+        centre="auto",
+        steepness="auto",
+        steps=24,
+        batch_size=16,
+        micro_batch=4,
+        learning_rate=1e-3,
+        warm_up=4,
+        ema=0.9,
+        dropout=0.0,
+        precision="float32",
+        save_every=8,
+        validate_every=8,
+        validation_rows=32,
+        tracker="none",
+    )
+    pretrain = replace(train, init="new:nano", operator="none", steps=120, warm_up=12, save_every=40, validate_every=40)
+    return replace(
+        paper(),
+        recipe="paper-rehearsal",
+        title="Rehearsal of the paper's protocol",
+        arms=feedback_arms(train, *_LEARNED),
+        ablations=ablation_arms(replace(train, steps=16)),
+        base=base,
+        pretrain=pretrain,
+        data=data.out,
+        prepare=data,
+        budgets=(8, 16, 32, 64),
+        generation=replace(
+            _GENERATION,
+            samples=24,
+            length=data.length,
+            batch_size=6,
+            evaluator="smollm2-135m",
+            features="smollm2-135m",
+            precision="float32",
+            evaluator_precision="float32",
+        ),
+        likelihood_rows=32,
+        protocol=None,
+    )
 
 
 def paper_regimes() -> Plan:
@@ -78,4 +141,4 @@ def paper_operators() -> Plan:
     return _plan("paper-operators", "Operators", operator_arms(_TRAIN))
 
 
-PAPER = (paper, paper_karcher, paper_operators, paper_regimes, paper_topk, paper_weights)
+PAPER = (paper, paper_karcher, paper_operators, paper_regimes, paper_rehearsal, paper_topk, paper_weights)

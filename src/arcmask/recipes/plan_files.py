@@ -61,14 +61,17 @@ def _call(name: str) -> Plan:
 
 def plan_to_yaml(plan: Plan) -> str:
     """Return a plan as the text of a file that `read_plan` reads."""
-    trains = [_settings_of(arm.train, _FROM_PLAN) for arm in plan.arms.values() if arm.train is not None]
+    every = plan.arms | plan.ablations
+    trains = [_settings_of(arm.train, _FROM_PLAN) for arm in every.values() if arm.train is not None]
     first = trains[0] if trains else {}
     shared = {name: value for name, value in first.items() if all(train[name] == value for train in trains)}
-    values = _settings_of(plan, ("arms", "prepare", "generation"))
+    values = _settings_of(plan, ("arms", "ablations", "prepare", "pretrain", "generation"))
     values["generation"] = _settings_of(plan.generation)
     values["prepare"] = None if plan.prepare is None else _settings_of(plan.prepare, ("out", "verify"))
+    values["pretrain"] = None if plan.pretrain is None else _settings_of(plan.pretrain, ("data",))
     values |= {"train": shared} if trains else {}
-    values["arms"] = {name: _arm_settings(arm, shared) for name, arm in plan.arms.items()}
+    for kind, arms in (("arms", plan.arms), ("ablations", plan.ablations)):
+        values[kind] = {name: _arm_settings(arm, shared) for name, arm in arms.items()}
     return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
@@ -102,9 +105,14 @@ def read_plan(path: Path) -> Plan:
         values["prepare"] = _build(PrepareConfig, values["prepare"], f"prepare in {where}", out=values["data"])
     values["generation"] = _build(Generation, values["generation"], f"generation in {where}")
     inputs = {"init": values["base"], "data": values["data"]}
-    arms = {str(name): entry for name, entry in _mapping(values["arms"], f"arms in {where}").items()}
-    values["arms"] = {name: _read_arm(name, entry, shared, inputs, where) for name, entry in arms.items()}
-    return _build(Plan, values, where, prepare=None, baseline=next(iter(arms), ""))
+    if values.get("pretrain") is not None:
+        values["pretrain"] = _build(
+            TrainConfig, values["pretrain"], f"pretrain in {where}", ("data",), data=values["data"]
+        )
+    for kind in ("arms", "ablations"):
+        arms = _mapping(values.get(kind) or {}, f"{kind} in {where}")
+        values[kind] = {str(name): _read_arm(str(name), entry, shared, inputs, where) for name, entry in arms.items()}
+    return _build(Plan, values, where, prepare=None, baseline=next(iter(values["arms"]), ""))
 
 
 def _read_arm(name: str, entry: Any, shared: Any, inputs: Mapping[str, Any], where: str) -> Arm:
@@ -112,7 +120,7 @@ def _read_arm(name: str, entry: Any, shared: Any, inputs: Mapping[str, Any], whe
     values = dict(_mapping({} if entry is None else entry, place))
     if values.get("train") is not None:
         both = {**_mapping(shared, f"train in {where}"), **_mapping(values["train"], f"train of {place}")}
-        values["train"] = _build(TrainConfig, both, f"train of {place}", **inputs)
+        values["train"] = _build(TrainConfig, both, f"train of {place}", _FROM_PLAN, **inputs)
     if values.get("tune") is not None:
         values["tune"] = _build(Tuning, values["tune"], f"tune of {place}")
     return _build(Arm, values, place, label=name)
@@ -125,7 +133,8 @@ def _mapping(values: Any, where: str) -> dict[str, Any]:
 
 
 def _required(kind: type, *optional: str) -> list[str]:
-    return [one.name for one in fields(kind) if one.default is MISSING and one.name not in optional]
+    needed = [one.name for one in fields(kind) if one.default is MISSING and one.default_factory is MISSING]
+    return [name for name in needed if name not in optional]
 
 
 def _check_names(where: str, values: Mapping[str, Any], choices: list[str], required: list[str]) -> None:
@@ -137,11 +146,14 @@ def _check_names(where: str, values: Mapping[str, Any], choices: list[str], requ
         raise ArcmaskError(f"{where} needs {' and '.join(missing)}")
 
 
-def _build(kind: type, values: Any, where: str, **defaults: Any) -> Any:
-    """Build a dataclass from settings by name. `defaults` are settings that the place sets, or that may be left out."""
+def _build(kind: type, values: Any, where: str, from_plan: tuple[str, ...] = (), **defaults: Any) -> Any:
+    """Build a dataclass from settings by name. `defaults` are settings that the place sets, or that may be left out.
+
+    `from_plan` are settings that only the plan may set.
+    """
     values = _mapping(values, where)
     types = {setting.name: setting.type for setting in fields(kind)}
-    choices = [name for name in types if kind is not TrainConfig or name not in _FROM_PLAN]
+    choices = [name for name in types if name not in from_plan]
     _check_names(where, values, choices, _required(kind, *defaults))
     checked = {name: typed(value, types[name], f"{name} in {where}") for name, value in values.items()}
     try:

@@ -116,6 +116,7 @@ class Experiment:
     timings: dict[tuple[str, int, int], dict[str, float]] = field(default_factory=dict)  # calls and their seconds
     trainings: dict[tuple[str, int], Training] = field(default_factory=dict)
     likelihoods: dict[tuple[str, int], dict[str, dict[str, float]]] = field(default_factory=dict)
+    ablations: dict[str, Arm] = field(default_factory=dict)  # only trained, with the first seed
 
     @property
     def is_paper(self) -> bool:
@@ -142,19 +143,25 @@ class Experiment:
         for arm in self.arms.values():
             for seed in self.seeds:
                 seeds.setdefault((arm.label, "; ".join(self._missing_in(arm, seed))), []).append(seed)
-        return [
+        lines = [
             f"{label}, seed{'s' * (len(some) > 1)} {listed(some)}: {parts}"
             for (label, parts), some in seeds.items()
             if parts
         ]
+        for arm in self.ablations.values():
+            absent = self._missing_training(arm, self.seeds[0])
+            lines += [f"{arm.label}, an ablation: {absent[0]}"] if absent else []
+        return lines
 
-    def _missing_in(self, arm: Arm, seed: int) -> list[str]:
-        parts = []
+    def _missing_training(self, arm: Arm, seed: int) -> list[str]:
         training, steps = self.trainings.get((arm.name, seed)), arm.train.get("steps")
         if training is None:
-            parts += ["training"] if arm.kind == "trained" else []
-        elif steps is not None and training.done < steps:
-            parts.append(f"training after step {training.done} of {steps}")
+            return ["training"] if arm.kind == "trained" else []
+        is_short = steps is not None and training.done < steps
+        return [f"training after step {training.done} of {steps}"] if is_short else []
+
+    def _missing_in(self, arm: Arm, seed: int) -> list[str]:
+        parts = self._missing_training(arm, seed)
         if (arm.name, seed) not in self.likelihoods:
             parts.append("held-out likelihood")
         for name, cells in (("samples", self.samples), ("scores", self.scores)):
@@ -221,13 +228,17 @@ def _read_experiment(folder: Path) -> Experiment:
         arms = _with_short_labels([_arm(name, entry) for name, entry in plan["arms"].items()])
         seeds, budgets = [int(seed) for seed in plan["seeds"]], sorted(int(steps) for steps in plan["budgets"])
         by_name = {arm.name: arm for arm in sorted(arms, key=lambda arm: (arm.name != baseline, *_order(arm)))}
+        others = sorted((_arm(name, entry) for name, entry in plan.get("ablations", {}).items()), key=_order)
     if baseline is not None and baseline not in by_name:
         raise ArcmaskError(f"{folder / PLAN} names the baseline {baseline!r}; its arms are: {', '.join(by_name)}")
     inspected = {path.stem: run_folder.read_settings(path) for path in sorted((folder / INSPECTION).glob("*.json"))}
     experiment = Experiment(folder, plan, by_name, seeds, budgets, baseline, inspected)
-    for arm in by_name:
+    for arm in others:
+        experiment.ablations[arm.name] = arm
+        _read_training_of(experiment, arm.name, seeds[0])
+    for name in by_name:
         for seed in seeds:
-            _read_seed(experiment, arm, seed)
+            _read_seed(experiment, name, seed)
     has_records = any(training.records for training in experiment.trainings.values())
     if not (experiment.scores or experiment.likelihoods or has_records):
         raise ArcmaskError(f"the experiment {folder} has no finished cell yet, so there is nothing to report")
@@ -261,10 +272,15 @@ def _order(arm: Arm) -> tuple[Any, ...]:
     return kind, *operator, weight is None, weight or 0.0, *settings, -arm.temperature, arm.name
 
 
+def _read_training_of(experiment: Experiment, arm: str, seed: int) -> None:
+    folder = cell_folder(experiment.folder, arm, seed) / TRAINING
+    if (folder / CONFIG).is_file():
+        experiment.trainings[arm, seed] = _read_training(folder)
+
+
 def _read_seed(experiment: Experiment, arm: str, seed: int) -> None:
     home = cell_folder(experiment.folder, arm, seed)
-    if (home / TRAINING / CONFIG).is_file():
-        experiment.trainings[arm, seed] = _read_training(home / TRAINING)
+    _read_training_of(experiment, arm, seed)
     if (home / LIKELIHOOD).is_file():
         experiment.likelihoods[arm, seed] = _bounds(home / LIKELIHOOD)
     for budget in experiment.budgets:

@@ -51,7 +51,7 @@ _COMPARED = {
 
 def arm_table(experiment: Experiment) -> Table:
     """Return the settings of each arm: the main ones, and all others in which the trained arms differ."""
-    arms = list(experiment.arms.values())
+    arms = [*experiment.arms.values(), *experiment.ablations.values()]
     trained = [arm for arm in arms if arm.kind == "trained"]
     every = dict.fromkeys(key for arm in trained for key in arm.train)
     differing = [key for key in every if len({repr(arm.train.get(key)) for arm in trained}) > 1]
@@ -59,7 +59,8 @@ def arm_table(experiment: Experiment) -> Table:
     shown = _SETTINGS | {key: key.replace("_", " ") for key in differing if key not in _SETTINGS}
     rows = []
     for arm in arms:
-        entries = [words(arm.label + (" (baseline)" if arm.name == experiment.baseline else ""))]
+        mark = " (ablation, first seed)" if arm.name in experiment.ablations else ""
+        entries = [words(arm.label + (" (baseline)" if arm.name == experiment.baseline else mark))]
         entries += [Entry(_setting(key, arm), number=key != "operator") for key in shown]
         rows.append(Row(entries, {"arm": arm.name, "label": arm.label, "train": dict(arm.train), "tune": arm.tune}))
     heads = [Head("Arm", number=False)] + [Head(text, number=key != "operator") for key, text in shown.items()]

@@ -13,7 +13,8 @@ def window(step: int) -> int:
 def read_step(experiment: Experiment) -> int | None:
     """Return the step that the tables show: the plan's, or the last step that every run has finished."""
     planned = experiment.plan.get("read_at")
-    done = [training.done for training in experiment.trainings.values() if training.done]
+    runs = experiment.trainings.items()
+    done = [training.done for (arm, _), training in runs if training.done and arm in experiment.arms]
     return planned or (min(done) if done else None)
 
 

@@ -13,6 +13,7 @@ from arcmask.report.step_metrics import at_step, read_step, window
 from arcmask.report.table import Entry, Head, Row, Table, words
 from arcmask.report.tables import mean_entry, notes
 from arcmask.report.wording import NONE, PLUS_MINUS, count, fixed, interval
+from arcmask.settings.train import ON_RESUME
 
 _ABLATED = {"karcher_steps": "Karcher steps", "top_k": "Candidates k", "fixed_weight": "Fixed weight"}
 # Key in a training run's metrics -> heading, digits.
@@ -40,7 +41,8 @@ def regime_table(experiment: Experiment) -> Table | None:
     """
     step = read_step(experiment)
     trained = [arm for arm in experiment.arms.values() if arm.kind == "trained"]
-    if step is None or any(len(arms) == len(trained) for key in _ABLATED for arms in _families(experiment, key)):
+    families = [arms for key in _ABLATED for arms in _families(experiment, key)]
+    if step is None or any({*map(id, arms)} == {*map(id, trained)} for arms in families):
         return None
     rows = []
     for arm in trained:
@@ -74,18 +76,25 @@ def _weight_ratio(experiment: Experiment, arms: list[Arm], step: int) -> list[st
 
 
 def ablation_tables(experiment: Experiment) -> list[Table]:
-    """Return a table for each setting in which otherwise equal arms differ."""
-    step = read_step(experiment)
-    if step is None:
-        return []
+    """Return a table for each setting in which otherwise equal arms differ.
+
+    An ablation has one seed and fewer steps, so the arms beside it are read with that seed, at its last step.
+    """
     tables = []
     for setting, label in _ABLATED.items():
+        families = _families(experiment, setting)
+        is_short = any(arm.name in experiment.ablations for arms in families for arm in arms)
+        planned = [int(arm.train["steps"]) for arms in families for arm in arms if arm.train.get("steps")]
+        step = min(planned) if is_short and planned else read_step(experiment)
+        if step is None:
+            continue
         rows: list[Row] = []
-        for arms in _families(experiment, setting):
+        for arms in families:
             new: list[Row] = []
+            seeds = experiment.seeds[:1] if is_short else experiment.seeds
             for arm in arms:
                 value, paper = arm.train[setting], paper_ablation(setting, arm.train)
-                new += _trained_row(experiment, arm, step, str(value), paper, {setting: value})
+                new += _trained_row(experiment, arm, step, str(value), paper, {setting: value}, seeds)
             rows += [Row([], heading=arms[0].operator, rule=bool(rows)), *new] if new else []
         if rows:
             name = setting.replace("_", "-")
@@ -94,11 +103,12 @@ def ablation_tables(experiment: Experiment) -> list[Table]:
 
 
 def _families(experiment: Experiment, setting: str) -> list[list[Arm]]:
-    """Group the arms that differ in one setting alone, sorted by it."""
+    """Group the arms and ablations that differ in one setting alone, sorted by it; their lengths may differ."""
     families: dict[str, list[Arm]] = {}
-    for arm in experiment.arms.values():
+    free = (setting, "steps", *ON_RESUME["always"]) if experiment.ablations else (setting,)
+    for arm in (experiment.arms | experiment.ablations).values():
         if arm.has_feedback and arm.train.get(setting) is not None:
-            others = {key: value for key, value in arm.train.items() if key != setting}
+            others = {key: value for key, value in arm.train.items() if key not in free}
             families.setdefault(repr(sorted(others.items())), []).append(arm)
     return [sorted(arms, key=lambda arm: arm.train[setting]) for arms in families.values() if len(arms) > 1]
 
@@ -110,9 +120,11 @@ def _trained_row(
     text: str,
     paper: Trained | None,
     data: Mapping[str, Any] | None = None,
+    seeds: Sequence[int] | None = None,
 ) -> list[Row]:
     """Return the row of an arm's metrics at a step, or nothing if no seed has reached it."""
-    runs = {seed: experiment.trainings.get((arm.name, seed)) for seed in experiment.seeds}
+    shown = experiment.seeds if seeds is None else seeds
+    runs = {seed: experiment.trainings.get((arm.name, seed)) for seed in shown}
     metrics = {seed: at_step(run, step) for seed, run in runs.items() if run is not None}
     if not any(metrics.values()):
         return []

@@ -16,7 +16,7 @@ from arcmask.errors import ArcmaskError
 from arcmask.settings.sample import SampleConfig
 
 _FIRST = 2048  # number of largest weights that are sorted first; most nuclei are smaller
-_BLOCK = {"cpu": 1 << 20, "gpu": 1 << 25}  # number of float64 values in a block of rows, which limits the memory
+BLOCK = {"cpu": 1 << 20, "gpu": 1 << 25}  # number of float64 values in a block of rows, which limits the memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class Filter:
         `uniform` (M,) holds numbers in [0, 1). `exclude` is the mask's id, which is never drawn. The probabilities are
         those of the unfiltered distribution at temperature 1.
         """
-        height = block_rows(logits.device, logits.shape[1], **_BLOCK)
+        height = block_rows(logits.device, logits.shape[1], **BLOCK)
         blocks = zip(rows.split(height), uniform.to(logits.device).split(height), strict=True)
         tokens, probabilities = zip(
             *(self._draw_block(logits[block].double(), numbers, exclude) for block, numbers in blocks), strict=True

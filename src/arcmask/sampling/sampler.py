@@ -29,7 +29,7 @@ from arcmask.sampling.filters import Filter
 from arcmask.sampling.rules import Rule, StepState, Timetable
 from arcmask.sampling.trace import Trace, TraceStep, empty_measures, measure, probability_of
 
-_CHUNK = {"cpu": 1 << 24, "gpu": 1 << 27}  # number of logits that exist at a time
+CHUNK = {"cpu": 1 << 24, "gpu": 1 << 27}  # number of logits that exist at a time
 _SHOWN = 3  # candidates in a trace without feedback
 
 
@@ -223,7 +223,7 @@ class Sampler:
         The special tokens of a denoiser that names them get no probability.
         """
         table, special = self.denoiser.table, list(getattr(self.denoiser, "special_ids", ()))
-        for part in _indices(positions).split(block_rows(table.device, table.shape[0], **_CHUNK)):
+        for part in _indices(positions).split(block_rows(table.device, table.shape[0], **CHUNK)):
             if len(part):
                 assert batch.hidden is not None
                 logits = self.denoiser.logits(batch.hidden.flatten(0, 1)[part.to(batch.hidden.device)])

@@ -2,19 +2,21 @@
 
 An arm is trained once per seed, or its backbone is frozen: the base as it is, or with feedback that is fitted once.
 Every arm and seed is then sampled and scored at every budget. A seed fixes training, generation and held-out rows. All
-arms of a seed share data order, times, masks, gates and sampling draws, so differences are paired.
+arms of a seed share data order, times, masks, gates and sampling draws, so differences are paired. An ablation is only
+trained, with the first seed.
 """
 
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
 
 from arcmask.errors import ArcmaskError, check_choice, check_range
 from arcmask.settings import MAX_LENGTH, MAX_SEED, PRECISIONS, Precision
+from arcmask.settings.cards import CARDS, check_card
 from arcmask.settings.evaluate import KMEANS_SEEDS, check_kmeans_seeds
 from arcmask.settings.inspect import InspectConfig
 from arcmask.settings.prepare import PrepareConfig
@@ -116,10 +118,13 @@ class Plan:
     budgets: tuple[int, ...]  # denoising steps; empty for an experiment that only trains
     generation: Generation
     likelihood_rows: int = 512  # held-out rows for the likelihood bound
-    parameters: int | None = None  # of a base that is fetched only when it is trained
     protocol: str | None = None  # "paper": the report shows the paper's values beside ours
     read_at: int | None = None  # the training step that the tables show
     generate: bool = False  # whether the base's quality is drawn against entropy
+    # Arms that are trained with the first seed, and neither sampled nor compared. The report reads them, and the arm
+    # that differs from them in one setting, at their last step.
+    ablations: dict[str, Arm] = field(default_factory=dict)
+    pretrain: TrainConfig | None = None  # how to train the base, in the folder `base`; None if it exists already
 
     def __post_init__(self) -> None:
         for name, values in (("arms", self.arms), ("seeds", self.seeds)):
@@ -136,7 +141,15 @@ class Plan:
             raise ArcmaskError(f"the recipe {self.recipe!r} names a folder: use letters, digits and .-_ only")
         if self.prepare is not None and self.prepare.out != self.data:
             raise ArcmaskError(f"the plan prepares {self.prepare.out}, but its data are {self.data}")
-        for name, arm in self.arms.items():
+        if self.pretrain is not None and self.pretrain.data != self.data:
+            raise ArcmaskError(f"the plan trains its base on {self.pretrain.data}, but its data are {self.data}")
+        for name, arm in self.ablations.items():
+            if name in self.arms:
+                raise ArcmaskError(f"{name!r} is both an arm and an ablation; give them different names")
+            if arm.train is None:
+                raise ArcmaskError(f"the ablation {name!r} is not trained, so there is nothing to read")
+        every = self.arms | self.ablations
+        for name, arm in every.items():
             if not re.fullmatch(r"[a-z0-9][a-z0-9._-]*", name):
                 raise ArcmaskError(f"the arm {name!r} names a folder: use lower-case letters, digits and .-_ only")
             if arm.train is not None and (arm.train.init, arm.train.data) != (self.base, self.data):
@@ -144,8 +157,8 @@ class Plan:
                     f"the arm {name!r} trains {arm.train.init} on {arm.train.data}, but the plan has {self.base} and "
                     f"{self.data}"
                 )
-        for first, second in combinations(self.arms, 2):
-            if replace(self.arms[first], label="") == replace(self.arms[second], label=""):
+        for first, second in combinations(every, 2):
+            if replace(every[first], label="") == replace(every[second], label=""):
                 raise ArcmaskError(f"the arms {first!r} and {second!r} have the same settings; leave one of them out")
 
     @property
@@ -165,8 +178,11 @@ class Plan:
 
     @property
     def trainings(self) -> list[TrainConfig]:
-        """The training settings of the arms that are trained."""
-        return [arm.train for arm in self.arms.values() if arm.train is not None]
+        """The settings of all training runs: of the base, of the arms with every seed, and of the ablations."""
+        runs = [(arm, seed) for seed in self.seeds for arm in self.arms]
+        runs += [(ablation, self.seeds[0]) for ablation in self.ablations]
+        base = [] if self.pretrain is None else [self.pretrain]
+        return base + [config for config in (self.train(*run) for run in runs) if config is not None]
 
     def misfits(self, settings: Mapping[str, Any]) -> list[str]:
         """List in what data that were prepared with these settings differ from those of the protocol."""
@@ -175,8 +191,8 @@ class Plan:
         return [f"{name} is {actual}, not {value}" for name, actual, value in differing if actual != value]
 
     def train(self, arm: str, seed: int) -> TrainConfig | None:
-        """Return the settings of one training run; None if the arm's backbone is frozen."""
-        settings = self.arms[arm].train
+        """Return the settings of one training run of an arm or an ablation; None if the backbone is frozen."""
+        settings = (self.arms | self.ablations)[arm].train
         return None if settings is None else replace(settings, seed=seed)
 
     def inspection(self, out: Path) -> InspectConfig:
@@ -227,18 +243,20 @@ class Plan:
         of_sampling = ("rule", "top_p", "drop_crossing", "reuse")
         sampling = {name: generation.pop(name) for name in of_sampling if name in generation}
         names = ("recipe", "protocol", "baseline", "base", "data", "likelihood_rows", "read_at")
+        ablations = {name: self._arm_to_json(name, arm) for name, arm in self.ablations.items()}
         return {
             "title": self.heading,
             **{name: getattr(self, name) for name in names},
-            "arms": {name: self._arm_to_json(name) for name in self.arms},
+            "arms": {name: self._arm_to_json(name, arm) for name, arm in self.arms.items()},
             "seeds": list(self.seeds),
             "budgets": list(self.budgets),
             "sampling": sampling,
             **generation,
+            **({"ablations": ablations} if ablations else {}),
+            **({} if self.pretrain is None else {"pretrain": self.pretrain.to_dict()}),
         }
 
-    def _arm_to_json(self, name: str) -> dict[str, Any]:
-        arm = self.arms[name]
+    def _arm_to_json(self, name: str, arm: Arm) -> dict[str, Any]:
         entry: dict[str, Any] = {"label": arm.label, "baseline": name == self.baseline, "train": None}
         if arm.train is None:
             entry["tune"] = None if arm.tune is None else asdict(arm.tune)
@@ -250,12 +268,16 @@ class Plan:
         return entry if arm.colour is None else entry | {"colour": arm.colour}
 
 
+def _changed(arm: Arm, training: dict[str, Any]) -> Arm:
+    return arm if arm.train is None else replace(arm, train=replace(arm.train, **training))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Changes:
     """What to change in a recipe.
 
     Args:
-        arms: Run only these arms.
+        arms: Run only these arms and ablations.
         operators: Add an arm for each of these operators: a name, or FILE.py:FUNCTION.
         seeds: Use these seeds.
         budgets: Use these numbers of denoising steps. Without a number, only train and compute the bound.
@@ -308,7 +330,7 @@ class Changes:
     def apply(self, plan: Plan) -> Plan:
         """Return the plan with these changes. Operators are added by `recipes.add_operators`."""
         for name in self.arms or ():
-            check_choice("arm", name, plan.arms)
+            check_choice("arm", name, plan.arms | plan.ablations)
         if self.arms and len(set(self.arms)) != len(self.arms):
             raise ArcmaskError(f"the arms are {', '.join(self.arms)}, but each must occur once")
         training = self._changes(steps="steps", init="base", batch_size="batch_size")
@@ -323,23 +345,24 @@ class Changes:
         training |= self._changes(**same)
         names = ("precision", "evaluator_batch", "evaluator_precision", "mauve_seed", "kmeans_seeds")
         generation |= self._changes(batch_size="sampling_batch", **{name: name for name in names})
-        arms = {
-            name: arm if arm.train is None else replace(arm, train=replace(arm.train, **training))
-            for name, arm in plan.arms.items()
-            if not self.arms or name in self.arms
-        }
+        chosen = self.arms or (*plan.arms, *plan.ablations)
+        arms, ablations = (
+            {name: _changed(arm, training) for name, arm in some.items() if name in chosen}
+            for some in (plan.arms, plan.ablations)
+        )
         return replace(
             plan,
             protocol=protocol,
             arms=arms,
-            baseline=plan.baseline if plan.baseline in arms else next(iter(arms)),
+            ablations={name: self._shortened(arm, plan.ablations[name]) for name, arm in ablations.items()},
+            baseline=plan.baseline if plan.baseline in arms else next(iter(arms), ""),
             seeds=plan.seeds if self.seeds is None else tuple(self.seeds),
             budgets=plan.budgets if self.budgets is None else tuple(self.budgets),
             base=plan.base if self.base is None else self.base,
             data=plan.data if self.data is None else self.data,
             prepare=self._prepare(plan),
             generation=replace(plan.generation, **generation),
-            parameters=plan.parameters if self.base is None else None,
+            pretrain=self._pretrain(plan),
         )
 
     def _prepare(self, plan: Plan) -> PrepareConfig | None:
@@ -369,6 +392,18 @@ class Changes:
             if getattr(self, name) not in (None, False, "none"):
                 raise ArcmaskError(f"{name} has no effect, since {reason}; leave it out")
 
+    def _shortened(self, ablation: Arm, before: Arm) -> Arm:
+        """Return an ablation with no more steps than the recipe's; it is read before the end of the arms."""
+        assert ablation.train is not None
+        assert before.train is not None
+        return replace(ablation, train=replace(ablation.train, steps=min(ablation.train.steps, before.train.steps)))
+
+    def _pretrain(self, plan: Plan) -> TrainConfig | None:
+        """Return how to train the base, unless another one is given."""
+        if plan.pretrain is None or self.base is not None:
+            return None
+        return plan.pretrain if self.data is None else replace(plan.pretrain, data=self.data)
+
     def _changes(self, **names: str) -> dict[str, Any]:
         """Return the changes that are not None. An argument maps the plan's name of a setting to its name here."""
         values = {name: getattr(self, change) for name, change in names.items()}
@@ -382,8 +417,16 @@ class ReproduceCommand:
     Args:
         recipe: The name of an experiment, or a plan of your own: FILE.yaml, FILE.py or FILE.py:FUNCTION.
         run: The folder of the experiment. Default: runs/RECIPE, with the name that a plan of your own has.
+        card: With --dry-run, estimate for this GPU in place of this machine: {cards}.
     """
 
     recipe: str
     changes: Changes
     run: str | None = None
+    card: str | None = None
+
+    def __post_init__(self) -> None:
+        check_card(self.card)
+
+
+ReproduceCommand.__doc__ = (ReproduceCommand.__doc__ or "").replace("{cards}", ", ".join(CARDS))

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from arcmask.errors import ArcmaskError, check_range
 from arcmask.settings import MAX_LENGTH, MAX_SEED, Precision
+from arcmask.settings.cards import CARDS, check_card
 from arcmask.settings.operators import OPERATOR_CHOICES
 
 Auto = Literal["auto"]
@@ -43,7 +44,7 @@ class TrainConfig:
 
     Args:
         data: The folder that `arcmask prepare` wrote.
-        init: The checkpoint to start from, or new:SIZE for a new model (tiny, mini, small, medium).
+        init: The checkpoint to start from, or new:SIZE for a new model (nano, tiny, mini, small, medium).
         operator: The feedback operator: {operators}.
         top_k: Number of candidates that are fed back.
         karcher_steps: Karcher steps of the Fréchet mean.
@@ -177,15 +178,23 @@ class TrainCommand:
         recipe: The name of a recipe, which sets every setting that is not given. Without one, give --data and --init.
         run: The folder of the run. Default: runs/RECIPE, or runs/DATA-OPERATOR without a recipe.
         resume: Resume a run that exists; false refuses it.
+        card: With --dry-run, estimate for this GPU in place of this machine: {cards}.
     """
 
     train: TrainConfig
     recipe: str | None = None
     run: str | None = None
     resume: bool = True
+    card: str | None = None
+
+    def __post_init__(self) -> None:
+        check_card(self.card)
 
     @property
     def folder(self) -> str:
         """The folder of the run."""
         operator = self.train.operator.rpartition(":")[2]  # of FILE.py:FUNCTION, the function
         return self.run or f"runs/{self.recipe or f'{Path(self.train.data).resolve().name}-{operator}'}"
+
+
+TrainCommand.__doc__ = (TrainCommand.__doc__ or "").replace("{cards}", ", ".join(CARDS))
