@@ -8,6 +8,7 @@ import torch
 from transformers import (
     BertConfig,
     BertForMaskedLM,
+    BertTokenizerFast,
     PreTrainedTokenizerFast,
     RobertaConfig,
     RobertaForMaskedLM,
@@ -16,9 +17,12 @@ from transformers import (
 import arcmask
 from arcmask.data import PrepareConfig, open_prepared, open_tokenizer, prepare, read_index
 from arcmask.data.packing import describe_job
+from arcmask.data.tokenizers import adopt_tokenizer
 from arcmask.diagnostics.predictions import predict
 from arcmask.errors import ArcmaskError
 from arcmask.evaluation import Reference
+from arcmask.evaluation.sets import _default_tokenizer
+from arcmask.evaluation.texts import SampleSet
 from arcmask.feedback import Confidence, SoftMask
 from arcmask.objective import TwoPass
 from arcmask.sampling.generate import prompt_ids
@@ -249,3 +253,11 @@ def test_other_tokenizers_have_none_of_this(model):
     assert (denoiser.enclosing, denoiser.special_ids) == (None, ())
     tiny = arcmask.load("sotu-tiny")
     assert (tiny.enclosing, tiny.special_ids) == (None, ())
+
+
+def test_the_entropy_of_enclosed_samples_names_the_tokenizer_of_the_reference(tmp_path):
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words))
+    tokenizer = adopt_tokenizer(BertTokenizerFast(str(tmp_path / "vocab.txt")))
+    samples = SampleSet("samples", [tokenizer.decode_row([2, 5, 6, 3])], [[2, 5, 6, 3]])
+    assert _default_tokenizer(tokenizer, samples) == tokenizer.name

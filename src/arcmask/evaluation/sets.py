@@ -332,7 +332,7 @@ def _default_tokenizer(decoder: Tokenizer | None, one: SampleSet) -> Tokenizer |
     if one.token_lists is None:
         return decoder or open_tokenizer("gpt2")
     pairs = zip(one.token_lists[:8], one.texts, strict=False)
-    is_same = decoder is not None and all(decoder.decode(tokens) == text for tokens, text in pairs)
+    is_same = decoder is not None and all(decoder.decode_row(tokens) == text for tokens, text in pairs)
     return decoder.name if decoder is not None and is_same else _OWN_TOKENS
 
 
