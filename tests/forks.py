@@ -21,7 +21,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-CPU_SECONDS, WALL_SECONDS, MEMORY = 20, 120, 12 << 30
+CPU_SECONDS, WALL_SECONDS, MEMORY = 20, 600, 12 << 30
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "COLUMNS": "100"}
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _EVENTS = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate")
@@ -65,10 +65,14 @@ class Fork:
 
 
 class Forks:
-    """A process that forks for each command. It ends with `close`."""
+    """A process that forks for each command, with the arcmask of this process or of the folder `source`.
 
-    def __init__(self) -> None:
-        environment = os.environ | ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    It ends with `close`.
+    """
+
+    def __init__(self, source: Path | None = None) -> None:
+        paths = [*([] if source is None else [str(source)]), *filter(None, sys.path)]
+        environment = os.environ | ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(paths)}
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         self._process = subprocess.Popen([sys.executable, __file__], env=environment, **pipes)
 

@@ -1,14 +1,11 @@
 """An operator of one's own goes through every command: a file inside the package, or FILE.py:FUNCTION from outside."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from forks import Forks, Outcome
 
 import arcmask
 
@@ -50,27 +47,6 @@ TAKEN = """from arcmask.feedback import operator
 def mine(mask, candidates, probs, weight):
     return mask.expand(len(candidates), -1)
 """
-# Importing torch takes longer than the commands do. One process imports it and forks for each command, so that every
-# command starts with the operators of the package alone. Frozen objects need no collection when a child ends.
-DRIVER = """
-import gc, json, os, sys
-from importlib import import_module
-from arcmask.cli import COMMANDS, main
-
-for name in COMMANDS:
-    import_module(f"arcmask.commands.{name}")
-gc.freeze()
-for number, words in enumerate(json.loads(sys.argv[1])):
-    child = os.fork()
-    if child == 0:
-        os.dup2(os.open(f"out-{number}", os.O_CREAT | os.O_TRUNC | os.O_WRONLY), 1)
-        os.dup2(os.open(f"err-{number}", os.O_CREAT | os.O_TRUNC | os.O_WRONLY), 2)
-        sys.argv = ["arcmask", *words]
-        main()
-        sys.exit()
-    with open(f"code-{number}", "w") as file:
-        file.write(str(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])))
-"""
 TRAINING = "--init new:tiny --steps 2 --batch_size 2 --micro_batch 2 --warm_up 0 --validate_every 0 --run run"
 PLAN = (
     "--arms none spherical-learned --seeds 1 --budgets 2 --samples 2 --steps 2 --batch_size 2 --length 16 "
@@ -83,27 +59,9 @@ MISSING = (
 )
 
 
-@dataclass(frozen=True)
-class Result:
-    code: int
-    out: str
-    err: str
-
-
-def run(folder: Path, package: Path, commands: dict[str, str]) -> dict[str, Result]:
-    """Run commands one after the other in a folder, each in a process of its own, with the package of that path."""
-    variables = os.environ | {"PYTHONPATH": str(package), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    words = [command.split() for command in commands.values()]
-    driver = [sys.executable, "-c", DRIVER, json.dumps(words)]
-    subprocess.run(driver, cwd=folder, env=variables, check=True, timeout=300)
-
-    def read(kind: str, number: int) -> str:
-        return (folder / f"{kind}-{number}").read_text()
-
-    return {
-        name: Result(int(read("code", number)), read("out", number), read("err", number))
-        for number, name in enumerate(commands)
-    }
+def run(forks: Forks, folder: Path, commands: dict[str, str]) -> dict[str, Outcome]:
+    """Run commands one after the other in a folder, each in a process that has only the package's own operators."""
+    return {name: forks.run(command.split(), folder) for name, command in commands.items()}
 
 
 def commands_with(operators: str, corpus: str, base: Path) -> dict[str, str]:
@@ -138,7 +96,7 @@ def check_outputs(folder: Path, name: str, label: str, colour: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def outside(tmp_path_factory, corpus, base):
+def outside(tmp_path_factory, corpus, base, forks):
     """Take two functions of a file through every command, then use the checkpoint without passing the file."""
     folder = tmp_path_factory.mktemp("outside")
     (folder / "own.py").write_text(OUTSIDE)
@@ -146,7 +104,7 @@ def outside(tmp_path_factory, corpus, base):
     operators = "own.py:pull own.py:nudge"
     commands = commands_with(operators, corpus, base) | {
         "resume": f"train sotu-tiny-linear --operator own.py:pull --data {corpus} {TRAINING}",
-        "inspect": f"inspect run --operators {operators} --data {corpus} --tokens 64 --only sphere --out inspect",
+        "inspect": f"inspect run --operators {operators} --data {corpus} --gain_tokens 64 --only gain --out inspect",
         "report": "report plan --out page",
         "convert": "convert run converted",
         "sample converted": f"sample converted --feedback own.py:pull {SAMPLING}",
@@ -159,7 +117,7 @@ def outside(tmp_path_factory, corpus, base):
         "taken": f"sample run --feedback taken.py:mine {SAMPLING}",
     }
     every = commands | {f"refused {name}": command for name, command in refused.items()}
-    return folder, run(folder, Path(arcmask.__file__).parents[1], every)
+    return folder, run(forks, folder, every)
 
 
 @pytest.fixture(scope="module")
@@ -175,11 +133,14 @@ def inside(tmp_path_factory, corpus, base):
         "help": "train --help",
         "arms": f"reproduce quickstart-operators --dry-run --base {base} --data {corpus} --length 16",
     }
-    return folder, run(folder, folder / "src", commands)
+    forks = Forks(folder / "src")
+    results = run(forks, folder, commands)
+    forks.close()
+    return folder, results
 
 
-def failures(results: dict[str, Result]) -> dict[str, str]:
-    return {name: result.err for name, result in results.items() if result.code != 0 and "refused" not in name}
+def failures(results: dict[str, Outcome]) -> dict[str, str]:
+    return {name: result.stderr for name, result in results.items() if result.code != 0 and "refused" not in name}
 
 
 def test_every_command_takes_an_operator_from_outside(outside):
@@ -203,7 +164,7 @@ def test_a_decorated_function_keeps_its_label_and_colour(outside):
 def test_a_converted_checkpoint_gives_the_same_samples(outside):
     folder, results = outside
     texts = [json.loads(line)["text"] for line in (folder / "samples.jsonl").read_text().splitlines()]
-    assert results["sample converted"].out.splitlines() == texts
+    assert results["sample converted"].stdout.splitlines() == texts
 
 
 def test_a_checkpoint_stores_the_name_and_a_hash_and_no_path(outside):
@@ -217,7 +178,7 @@ def test_a_checkpoint_stores_the_name_and_a_hash_and_no_path(outside):
 @pytest.mark.parametrize("name", ["sample", "sample converted", "evaluate"])
 def test_without_the_file_one_sentence_says_to_pass_it(outside, name):
     result = outside[1][f"refused {name}"]
-    assert (result.code, result.out, result.err) == (2, "", f"arcmask: {MISSING}\n")
+    assert (result.code, result.stdout, result.stderr) == (2, "", f"arcmask: {MISSING}\n")
 
 
 def test_only_a_command_that_names_the_file_imports_it(outside):
@@ -230,7 +191,7 @@ def test_only_a_command_that_names_the_file_imports_it(outside):
 
 def test_a_taken_name_is_refused(outside):
     result = outside[1]["refused taken"]
-    assert (result.code, result.err) == (2, "arcmask: the operator name 'linear' is taken; choose another\n")
+    assert (result.code, result.stderr) == (2, "arcmask: the operator name 'linear' is taken; choose another\n")
 
 
 def test_one_new_file_in_the_package_reaches_the_commands(inside):
@@ -243,7 +204,7 @@ def test_one_new_file_in_the_package_reaches_the_commands(inside):
 
 def test_one_new_file_in_the_package_is_a_recipe_an_arm_and_a_choice(inside):
     _, results = inside
-    assert "operator: outward-bound" in results["recipe"].out
-    assert "outward-bound" in results["help"].out
-    assert "outward-bound-0.3: outward (test), weight 0.3" in results["arms"].out
-    assert len(results["trained"].out.splitlines()) == 2
+    assert "operator: outward-bound" in results["recipe"].stdout
+    assert "outward-bound" in results["help"].stdout
+    assert "outward-bound-0.3: outward (test), weight 0.3" in results["arms"].stdout
+    assert len(results["trained"].stdout.splitlines()) == 2
