@@ -8,9 +8,9 @@ Shapes: B sequences, L positions, V vocabulary, H hidden width, M masked positio
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,7 @@ from arcmask.rows import Rows, attention_mask_of, counts_of, hidden_of, tokens_o
 
 CHUNK = {"cpu": 1 << 22, "gpu": 1 << 26}  # logits per chunk
 LINEAR_CHUNKS = 2  # with a linear head one copy of the logits is enough, and larger products are faster
+Way = Literal["plain", "two_pass"]  # of computing a bound: without feedback, or with it
 BLOCK = {"cpu": 1 << 18, "gpu": 1 << 27}  # logits per block of a chunk; on a GPU, the whole chunk
 
 
@@ -262,41 +263,67 @@ class Bound:
 def sequence_losses(
     objective: TwoPass,
     batches: Iterable[Rows],
+    ways: Sequence[Way],
     *,
-    feedback: bool,
     seed: int = 0,
     least_time: float = 1e-3,
     rank: int = 0,
     world: int = 1,
-) -> tuple[Tensor, Tensor]:
-    """Return the bound of each sequence (N,) in nats, and its number of counted tokens (N,), in evaluation mode.
+) -> tuple[dict[Way, Tensor], Tensor]:
+    """Return the bound of each sequence (N,) in nats, in each way, and its number of counted tokens (N,).
+
+    The model is in evaluation mode. Both ways together cost two passes, since the draft pass is the plain one.
 
     Each of `world` ranks takes its share of the batches. Times are antithetic within a batch. They are drawn from the
     seed and the batch's number.
     """
-    gate = Gate(probability=0.0, least_time=least_time)
-    table, was_training = objective.denoiser.table, objective.training
-    dtype = torch.promote_types(table.dtype, torch.float32)
-    losses = [torch.zeros(0, dtype=torch.float64, device=table.device)]
+    gate, table = Gate(probability=0.0, least_time=least_time), objective.denoiser.table
+    dtype, was_training, feedback = (
+        torch.promote_types(table.dtype, torch.float32),
+        objective.training,
+        objective.feedback,
+    )
+    shares_draft = len(ways) == 2 and feedback is not None and feedback.operator != "none"
+    empty = torch.zeros(0, dtype=torch.float64, device=table.device)
+    losses: dict[Way, list[Tensor]] = {way: [empty] for way in ways}
     tokens = [torch.zeros(0, dtype=torch.long)]
     objective.eval()
     try:
         for number, batch in enumerate(batches):
             if number % world == rank:
-                draw = gate.draw(seed, number, *batch.shape)
+                draw, candidates = gate.draw(seed, number, *batch.shape), None
                 rows, masked = trimmed(batch, draw.masked)
-                times = draw.time.to(table.device, dtype)
-                result = objective(rows.to(table.device), times, masked.to(table.device), feedback=feedback)
-                losses.append(result.per_sequence.double())
+                inputs = rows.to(table.device), draw.time.to(table.device, dtype), masked.to(table.device)
+                for way in sorted(ways):  # plain first
+                    if way == "plain" and shares_draft and feedback is not None:
+                        candidates, result = objective.draft(*inputs, feedback.top_k)
+                    else:
+                        result = objective(*inputs, feedback=way == "two_pass", candidates=candidates)
+                    losses[way].append(result.per_sequence.double())
                 tokens.append(counts_of(batch).cpu())
     finally:
         objective.train(was_training)
-    return torch.cat(losses).cpu(), torch.cat(tokens)
+    return {way: torch.cat(parts).cpu() for way, parts in losses.items()}, torch.cat(tokens)
 
 
 def per_token(nats: Tensor, tokens: Tensor) -> Tensor:
     """Return the bounds of rows (N,) divided by their mean number of tokens: their mean is in nats per token."""
     return nats / tokens.double().mean()
+
+
+def likelihood_bounds(
+    objective: TwoPass, rows: Iterable[Rows], ways: Sequence[Way], *, seed: int = 0, least_time: float = 1e-3
+) -> dict[Way, Bound]:
+    """Return the likelihood bound on batches of rows (B, L), plain or with feedback ("two_pass") or both."""
+    nats, tokens = sequence_losses(objective, rows, ways, seed=seed, least_time=least_time)
+    return {way: _bound(per_token(losses, tokens), tokens) for way, losses in nats.items()}
+
+
+def _bound(losses: Tensor, tokens: Tensor) -> Bound:
+    bound = float(losses.mean())
+    residuals = losses if len(tokens.unique()) < 2 else losses - bound * per_token(tokens.double(), tokens)
+    error = float(residuals.std() / len(losses) ** 0.5) if len(losses) > 1 else float("nan")
+    return Bound(nats=bound, standard_error=error, rows=len(losses), tokens=int(tokens.sum()))
 
 
 def likelihood_bound(
@@ -314,9 +341,5 @@ def likelihood_bound(
     >>> arcmask.objective.likelihood_bound(objective, [rows], feedback=False).tokens
     32
     """
-    nats, tokens = sequence_losses(objective, rows, feedback=feedback, seed=seed, least_time=least_time)
-    losses = per_token(nats, tokens)
-    bound = float(losses.mean())
-    residuals = losses if len(tokens.unique()) < 2 else losses - bound * per_token(tokens.double(), tokens)
-    error = float(residuals.std() / len(losses) ** 0.5) if len(losses) > 1 else float("nan")
-    return Bound(nats=bound, standard_error=error, rows=len(losses), tokens=int(tokens.sum()))
+    way: Way = "two_pass" if feedback else "plain"
+    return likelihood_bounds(objective, rows, [way], seed=seed, least_time=least_time)[way]

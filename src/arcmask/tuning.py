@@ -2,14 +2,13 @@
 
 With the goal "bound" the draft pass of all rows is computed once, and each point of the derivative-free search then
 costs one pass. With the goal "generation" samples are drawn at a few weights and compared with plain sampling at equal
-entropy. The two goals prefer different weights.
+entropy. The two goals prefer different weights. `fit` finds the feedback; `tune` also measures what it gains.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
-
-import torch
 
 from arcmask.diagnostics.gain import Drafts
 from arcmask.diagnostics.generation import (
@@ -32,8 +31,12 @@ GENERATION_WEIGHTS = (0.1, 0.2, 0.3, 0.4, 0.5)
 # Sets of samples: those of the search, and those that measure the chosen weight.
 GENERATION_CELLS = len(GENERATION_WEIGHTS) + 1 + 2 * len(TEMPERATURES)
 _WEIGHTS = (0.05, 0.1, 0.2, 0.3, 0.45)
-_EVALUATIONS = 60  # of the search over three scalars
-_LARGEST = 0.9  # of a weight
+_LARGEST = 0.9  # of a constant weight
+EVALUATIONS = {True: 20, False: 40}  # at most, of the search for one constant weight, or for three scalars
+# The range of the three scalars. Its edges are where a training that starts from the fit can still move them: the
+# gradients of the logit and of softplus vanish beyond.
+_SCALE, _SMALLEST_CENTRE, _STEEPNESS = (0.01, 0.95), 0.05, 10.0
+_STEP = 0.9  # of the first simplex
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,6 @@ class Tuned:
     half_width: float
     plain: float  # the bound, or the quality, without feedback
     rows: int  # held-out rows, or samples
-    evaluations: int  # points of the search
     curve: GenerationCurve | None = None  # of the goal "generation": the chosen weight on fresh seeds
 
     @property
@@ -102,57 +104,97 @@ def tune(
     >>> arcmask.tune(arcmask.load("sotu-tiny"), rows, fixed=True).feedback.operator
     'spherical'
     """
-    check_choice("goal", goal, ("bound", "generation"))
-    name = find_operator(operator).name
-    if name == "none":
-        raise ArcmaskError("the operator none feeds nothing back, so there is nothing to fit; give another one")
     if goal == "bound" and quality is not None:
         raise ArcmaskError("quality has no effect, since the goal bound draws no samples; leave it out")
-    if rows.ndim != 2 or len(rows) < 4:
-        raise ArcmaskError(f"rows must have the shape (N, L) with four rows or more, but they have {tuple(rows.shape)}")
-    if goal == "generation":
-        quality = quality or real_words(words_of_rows(rows, getattr(denoiser, "tokenizer", None)))
-        generator = Generator(
-            denoiser=denoiser, quality=quality, samples=samples, length=rows.shape[1], steps=steps, seed=seed
-        )
-        return _tune_generation(generator, name, top_k, karcher_steps, advance)
-    if held_out is None:
+    options: dict[str, Any] = {"top_k": top_k, "karcher_steps": karcher_steps, "advance": advance}
+    if goal == "bound" and held_out is None:
+        _check_rows(rows)
         rows, held_out = rows.split([len(rows) - max(2, len(rows) // 4), max(2, len(rows) // 4)])
-    search = _Search(
-        Drafts(denoiser, rows, top_k=top_k, seed=seed, batch_size=batch_size), name, top_k, karcher_steps, advance
-    )
-    feedback = search.best_fixed() if fixed else search.best_learned()
+    drawing = {"quality": quality, "samples": samples, "steps": steps}
+    fitted = fit(denoiser, rows, operator, fixed, goal, seed, batch_size=batch_size, **drawing, **options)
+    if goal == "generation":
+        generator = _generator(denoiser, rows, seed + 1, **drawing)
+        return _measure_generation(generator, fitted, advance)
+    assert held_out is not None
     drafts = Drafts(denoiser, held_out, top_k=top_k, seed=seed + 1, batch_size=batch_size)
-    change = summarize((drafts.two_pass(feedback)[0] - drafts.plain).tolist())
+    change = summarize((drafts.two_pass(fitted)[0] - drafts.plain).tolist())
     return Tuned(
-        feedback=feedback,
+        feedback=fitted,
         difference=change.mean,
         half_width=change.half_width or 0.0,
         plain=float(drafts.plain.mean()),
         rows=len(held_out),
-        evaluations=search.evaluations,
     )
 
 
-def _tune_generation(
+def fit(
+    denoiser: Denoiser,
+    rows: Rows,
+    operator: str | Function | Operator = "spherical",
+    fixed: bool = False,
+    goal: str = "bound",
+    seed: int = 0,
+    *,
+    top_k: int = 3,
+    karcher_steps: int = 3,
+    batch_size: int = 16,
+    quality: Quality | None = None,
+    samples: int = 96,
+    steps: int = 64,
+    advance: Callable[[int], object] = lambda _: None,
+) -> SoftMask:
+    """Return the feedback that `tune` fits on all of the rows (N, L), without measuring what it gains."""
+    check_choice("goal", goal, ("bound", "generation"))
+    name = find_operator(operator).name
+    if name == "none":
+        raise ArcmaskError("the operator none feeds nothing back, so there is nothing to fit; give another one")
+    _check_rows(rows)
+    if goal == "generation":
+        generator = _generator(denoiser, rows, seed, quality, samples, steps)
+        return _best_for_generation(generator, name, top_k, karcher_steps, advance)
+    drafts = Drafts(denoiser, rows, top_k=top_k, seed=seed, batch_size=batch_size)
+    search = _Search(drafts, name, top_k, karcher_steps, advance)
+    return search.best_fixed() if fixed else search.best_learned()
+
+
+def _check_rows(rows: Rows) -> None:
+    if rows.ndim != 2 or len(rows) < 4:
+        raise ArcmaskError(f"rows must have the shape (N, L) with four rows or more, but they have {tuple(rows.shape)}")
+
+
+def _generator(
+    denoiser: Denoiser, rows: Rows, seed: int, quality: Quality | None, samples: int, steps: int
+) -> Generator:
+    quality = quality or real_words(words_of_rows(rows, getattr(denoiser, "tokenizer", None)))
+    sizes = {"samples": samples, "length": rows.shape[1], "steps": steps, "seed": seed}
+    return Generator(denoiser=denoiser, quality=quality, **sizes)
+
+
+def _best_for_generation(
     generator: Generator, operator: str, top_k: int, karcher_steps: int, advance: Callable[[int], object]
-) -> Tuned:
-    """Choose the constant weight with the best quality at equal entropy, and measure it on fresh seeds."""
+) -> SoftMask:
+    """Return the feedback whose constant weight has the best quality at equal entropy."""
     settings: dict[str, Any] = {"top_k": top_k, "karcher_steps": karcher_steps, "advance": advance}
     curve = generation_curve(generator, [operator], GENERATION_WEIGHTS, **settings)
     lowest = min(point.entropy for point in curve.plain)  # below it, plain sampling would be extrapolated
     points = [point for point in curve.operators[operator] if point.entropy >= lowest] or curve.operators[operator]
     best = max(points, key=lambda point: generator.quality.sign * (point.gain or 0.0))
-    fresh = generation_curve(replace(generator, seed=generator.seed + 1), [operator], [best.setting], **settings)
-    (point,) = fresh.operators[operator]
+    return SoftMask(operator, top_k, karcher_steps, Confidence(fixed=best.setting))
+
+
+def _measure_generation(generator: Generator, feedback: SoftMask, advance: Callable[[int], object]) -> Tuned:
+    """Compare the samples of fitted feedback with plain sampling at equal entropy."""
+    settings: dict[str, Any] = {"top_k": feedback.top_k, "karcher_steps": feedback.karcher_steps, "advance": advance}
+    weight = float(feedback.confidence.fixed or 0.0)
+    curve = generation_curve(generator, [feedback.operator], [weight], **settings)
+    (point,) = curve.operators[feedback.operator]
     return Tuned(
-        feedback=SoftMask(operator, top_k, karcher_steps, Confidence(fixed=best.setting)),
+        feedback=feedback,
         difference=point.gain or 0.0,
         half_width=point.gain_half_width or 0.0,
-        plain=fresh.plain[0].quality,
+        plain=curve.plain[0].quality,
         rows=generator.samples,
-        evaluations=len(GENERATION_WEIGHTS),
-        curve=fresh,
+        curve=curve,
     )
 
 
@@ -162,8 +204,7 @@ class _Search:
     def __init__(
         self, drafts: Drafts, operator: str, top_k: int, karcher_steps: int, advance: Callable[[int], object]
     ) -> None:
-        self.drafts, self.settings, self.evaluations = drafts, (operator, top_k, karcher_steps), 0
-        self.advance = advance
+        self.drafts, self.settings, self.advance = drafts, (operator, top_k, karcher_steps), advance
 
     def soft_mask(self, confidence: Confidence) -> SoftMask:
         """Build the feedback with a confidence."""
@@ -171,12 +212,11 @@ class _Search:
 
     def bound(self, confidence: Confidence) -> float:
         """Return the mean two-pass bound in nats per token."""
-        self.evaluations += 1
         self.advance(1)
         return float(self.drafts.two_pass(self.soft_mask(confidence))[0].mean())
 
-    def best_weight(self) -> float:
-        """Return the best constant weight: a coarse grid, then a bounded search around its best point."""
+    def best_fixed(self) -> SoftMask:
+        """Return the feedback with the best constant weight: a coarse grid, then a search around its best point."""
         from scipy.optimize import minimize_scalar
 
         bounds = {weight: self.bound(Confidence(fixed=weight)) for weight in _WEIGHTS}
@@ -187,38 +227,47 @@ class _Search:
             lambda weight: self.bound(Confidence(fixed=float(weight))),
             bounds=(low, high),
             method="bounded",
-            options={"xatol": 0.005, "maxiter": 20},
+            options={"xatol": 0.005, "maxiter": EVALUATIONS[True] - len(_WEIGHTS)},
         )
-        return float(result.x)
-
-    def best_fixed(self) -> SoftMask:
-        """Return the feedback with the best constant weight."""
-        return self.soft_mask(Confidence(fixed=self.best_weight()))
+        return self.soft_mask(Confidence(fixed=float(result.x)))
 
     def best_learned(self) -> SoftMask:
-        """Return the feedback with the best scale, centre and steepness (Nelder-Mead from the best constant weight)."""
+        """Return the feedback with the best scale, centre and steepness, by a Nelder-Mead search.
+
+        The search is over the logit of the scale and the logarithms of the other two. It starts from a scale of 0.5 and
+        a centre at half the median entropy. At a centre of twice the largest entropy the weight is constant.
+        """
+        import numpy as np
         from scipy.optimize import minimize
 
-        weight, entropy = self.best_weight(), self.drafts.entropy
-        low, middle, high = torch.quantile(entropy, entropy.new_tensor([0.25, 0.5, 0.75])).tolist()
-        start = _raw(
-            Confidence(min(_LARGEST, 2 * weight), -max(0.05, middle), min(20.0, max(1.0, 2 / max(high - low, 0.1))))
+        entropy = self.drafts.entropy
+        lower, median, upper = np.quantile(entropy.numpy(), [0.25, 0.5, 0.75]).tolist()
+        smallest, largest = _SMALLEST_CENTRE, max(2 * _SMALLEST_CENTRE, 2 * float(entropy.max()))
+        slope = 2 / max(upper - lower, 0.1)
+        low, high = (
+            np.array([math.log(scale / (1 - scale)), math.log(centre), math.log(steepness)])
+            for scale, centre, steepness in zip(
+                _SCALE, (smallest, largest), (slope / _STEEPNESS, slope * _STEEPNESS), strict=True
+            )
         )
-        # Steps of the first simplex: half a unit of each raw scalar changes the weight visibly, not wildly.
-        simplex = [start, *([value + (0.7 if i == j else 0.0) for j, value in enumerate(start)] for i in range(3))]
+        start = np.clip([0.0, math.log(max(median / 2, smallest)), math.log(slope)], low, high)
         result = minimize(
-            lambda raw: self.bound(_confidence(raw)),
+            lambda point: self.bound(_confidence(point)),
             start,
             method="Nelder-Mead",
-            options={"initial_simplex": simplex, "maxfev": _EVALUATIONS, "xatol": 0.02, "fatol": 1e-5},
+            bounds=list(zip(low, high, strict=True)),
+            options={
+                # Large steps, up where the range allows it: a simplex that is pressed to an edge cannot leave it.
+                "initial_simplex": [start, *(start + _STEP * np.diag(np.where(start + _STEP <= high, 1, -1)))],
+                "maxfev": EVALUATIONS[False],
+                "xatol": 0.02,
+                "fatol": 1e-5,
+            },
         )
         return self.soft_mask(_confidence(result.x))
 
 
-def _raw(confidence: Confidence) -> list[float]:
-    return [parameter.item() for parameter in confidence.parameters()]
-
-
-def _confidence(raw: list[float]) -> Confidence:
-    names = ("raw_scale", "raw_centre", "raw_steepness")
-    return Confidence.from_settings(dict(zip(names, map(float, raw), strict=True)))
+def _confidence(point: Sequence[float]) -> Confidence:
+    """Return the confidence at a point of the search: the logit of the scale, and two logarithms."""
+    logit, centre, steepness = map(float, point)
+    return Confidence(1 / (1 + math.exp(-logit)), -math.exp(centre), math.exp(steepness))

@@ -137,6 +137,8 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids. Special tokens appear by their names."""
+        if isinstance(self.inner, PreTrainedTokenizerFast):  # directly: transformers first checks the type of every id
+            return str(self.inner.backend_tokenizer.decode(list(ids), skip_special_tokens=False))
         text = self.inner.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
         assert isinstance(text, str)
         return text

@@ -26,7 +26,7 @@ from arcmask.evaluation.texts import Reference, ReferenceWords, SampleSet, read_
 from arcmask.feedback import find_operator
 from arcmask.files import sha256
 from arcmask.model import Denoiser
-from arcmask.objective import TwoPass, likelihood_bound
+from arcmask.objective import TwoPass, Way, likelihood_bounds
 from arcmask.progress import Progress
 from arcmask.rows import Rows
 from arcmask.run_folder import check_output, read_settings
@@ -202,10 +202,9 @@ def likelihood(
     numbers = corpus.spread(rows, seed)
     count = len(numbers)
     feedback = getattr(denoiser, "feedback", None)
-    operators: dict[str, str | None] = {"plain": None}
+    operators: dict[Way, str | None] = {"plain": None}
     if feedback is not None and feedback.operator != "none":
         operators["two_pass"] = feedback.operator
-    objective = TwoPass(denoiser, feedback)
     bytes_per_token = corpus.bytes_per_token
 
     def batches(progress: Progress) -> Iterator[Rows]:
@@ -214,11 +213,10 @@ def likelihood(
             yield batch
             progress.advance(len(batch))
 
-    records = {}
-    for name, operator in operators.items():
-        with Progress(f"likelihood, {name}", unit="rows", total=count) as progress:
-            bound = likelihood_bound(objective, batches(progress), feedback=operator is not None, seed=seed)
-        records[name] = {
+    with Progress("likelihood", unit="rows", total=count) as progress:
+        bounds = likelihood_bounds(TwoPass(denoiser, feedback), batches(progress), list(operators), seed=seed)
+    return {
+        way: {
             "nats": bound.nats,
             "standard_error": None if math.isnan(bound.standard_error) else bound.standard_error,
             "perplexity": bound.perplexity,
@@ -230,9 +228,10 @@ def likelihood(
             "tokenizer": corpus.tokenizer_name,
             "seed": seed,
             "batch_size": batch_size,
-            "feedback": operator,
+            "feedback": operators[way],
         }
-    return records
+        for way, bound in bounds.items()
+    }
 
 
 def _open_denoiser(config: EvaluateConfig, load: Callable[[str], Denoiser]) -> Denoiser:

@@ -8,6 +8,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -144,13 +145,13 @@ class Reference:
         return open_prepared(self.source).tokenizer() if self.is_prepared else None
 
     def words(self) -> ReferenceWords:
-        """Collect the words: of a prepared folder, those of both splits in the first 20 million tokens of each."""
-        source, texts = self.source, iter(self._texts or ())
+        """Collect the words: of a prepared folder, those of both splits in the first 20 million tokens of each.
+
+        The words of the last prepared folder are kept, since an experiment needs them to inspect and to score.
+        """
         if self._texts is None:
-            splits = [name for name, split in read_index(source).splits.items() if split.rows]
-            texts = chain.from_iterable(map(self._stream, splits))
-            source = f"{source} ({' and '.join(splits)})"
-        return ReferenceWords(frozenset(word for text in texts for word in words_of(text)), source)
+            return _prepared_words(self.source, read_index(self.source).hash)
+        return ReferenceWords(frozenset(word for text in self._texts for word in words_of(text)), self.source)
 
     def texts(self, count: int, seed: int) -> list[str]:
         """Draw `count` texts without repetition, or all if there are fewer. A prepared folder gives held-out rows."""
@@ -161,18 +162,29 @@ class Reference:
         tokenizer = corpus.tokenizer()
         return [tokenizer.decode_row(row) for row in corpus.rows(numbers).tolist()]
 
-    def _stream(self, split: str) -> Iterator[str]:
-        """Yield a split's text in pieces that end between words. Rows follow one another and may cut words."""
-        corpus = open_prepared(self.source, split)
-        tokenizer, rest = corpus.tokenizer(), ""
-        around = tokenizer.enclosing or ()
-        rows = min(len(corpus), max(1, _TOKENS_FOR_WORDS // corpus.length))
-        for start in range(0, rows, _ROWS_AT_A_TIME):
-            part = corpus.rows(np.arange(start, min(start + _ROWS_AT_A_TIME, rows)))
-            if isinstance(part, PaddedRows):  # texts of their own
-                yield from map(tokenizer.decode_row, part.tolist())
-                continue
-            text = rest + tokenizer.decode([token for token in part.flatten().tolist() if token not in around])
-            cut = text.rfind(" ") + 1
-            rest = text[cut:]
-            yield text[:cut]  # the rest may be half a word
+
+@lru_cache(maxsize=1)
+def _prepared_words(folder: str, _hash: str) -> ReferenceWords:
+    """Collect the words of a prepared folder; its hash changes with its rows."""
+    splits = [name for name, split in read_index(folder).splits.items() if split.rows]
+    texts = chain.from_iterable(_stream(folder, split) for split in splits)
+    words = frozenset(word for text in texts for word in words_of(text))
+    return ReferenceWords(words, f"{folder} ({' and '.join(splits)})")
+
+
+def _stream(folder: str, split: str) -> Iterator[str]:
+    """Yield a split's text in pieces that end between words. Rows follow one another and may cut words."""
+    corpus = open_prepared(folder, split)
+    tokenizer, rest = corpus.tokenizer(), ""
+    around = tokenizer.enclosing
+    rows = min(len(corpus), max(1, _TOKENS_FOR_WORDS // corpus.length))
+    for start in range(0, rows, _ROWS_AT_A_TIME):
+        part = corpus.rows(np.arange(start, min(start + _ROWS_AT_A_TIME, rows)))
+        if isinstance(part, PaddedRows):  # texts of their own
+            yield from map(tokenizer.decode_row, part.tolist())
+            continue
+        ids = part.flatten().tolist()
+        text = rest + tokenizer.decode(ids if around is None else [token for token in ids if token not in around])
+        cut = text.rfind(" ") + 1
+        rest = text[cut:]
+        yield text[:cut]  # the rest may be half a word

@@ -9,9 +9,9 @@ from arcmask.estimates import Layout, Machine, Work, work
 from arcmask.settings.experiment import Arm, Plan, Tuning
 from arcmask.settings.train import TrainConfig
 from arcmask.training.dry_run import MASKED, step_seconds, validation_seconds
+from arcmask.tuning import EVALUATIONS
 
 _CHARACTERS_PER_TOKEN = 4
-_SEARCH = {True: 20, False: 80}  # passes over the rows that fit one constant weight, or three confidence scalars
 _TIMES, _INSPECTED = 9, 2048  # of an inspection: times, and tokens at each
 _FIGURES = 5.0  # seconds that its figures take
 _BAND = (0.2, 0.8)
@@ -42,9 +42,8 @@ class Costs:
         return work.bounding(self.base, self._length, masked=MASKED) * (rows * self._length)
 
     def tuning(self, tuning: Tuning) -> float:
-        """Return the seconds of fitting an arm's feedback, and of measuring its gain."""
-        rows = tuning.rows * (1 + _SEARCH[tuning.fixed]) + 2 * self.plan.likelihood_rows
-        return self.machine.seconds(self._bounds(rows), "float32")
+        """Return the seconds of fitting an arm's feedback."""
+        return self.machine.seconds(self._bounds(tuning.rows * (1 + EVALUATIONS[tuning.fixed])), "float32")
 
     def inspection(self) -> float:
         """Return the seconds of inspecting the base: predictions at nine times, its curves, and the figures."""
@@ -56,8 +55,8 @@ class Costs:
         return self.machine.seconds(total, "float32") + _FIGURES
 
     def likelihood(self, arm: Arm) -> float:
-        """Return the seconds of one held-out likelihood: plain, and with a draft pass if there is feedback."""
-        passes = 1 if arm.operator == "none" else 3
+        """Return the seconds of one held-out likelihood: a pass, and one more if there is feedback."""
+        passes = 1 if arm.operator == "none" else 2
         return self.machine.seconds(self._bounds(passes * self.plan.likelihood_rows), "float32")
 
     def sampling(self, arm: Arm, budget: int) -> float:

@@ -54,7 +54,7 @@ from arcmask.settings.evaluate import PerplexitySettings
 from arcmask.settings.experiment import Plan, Tuning
 from arcmask.settings.train import TrainConfig
 from arcmask.training import train
-from arcmask.tuning import tune
+from arcmask.tuning import fit
 
 
 @dataclass(frozen=True)
@@ -220,16 +220,9 @@ class Experiment:
 
     def _tune(self, arm: str, tuning: Tuning) -> None:
         """Fit feedback to the base, and write the base with it."""
-        rows, held_out = (open_prepared(self.plan.data, split) for split in ("train", "validation"))
-        denoiser = load_for_use(self.plan.base)
-        denoiser.feedback = tune(
-            denoiser,
-            rows.rows(rows.spread(tuning.rows)),
-            tuning.operator,
-            tuning.fixed,
-            tuning.goal,
-            held_out=held_out.rows(held_out.spread(self.plan.likelihood_rows)),
-        ).feedback
+        rows, denoiser = open_prepared(self.plan.data, "train"), load_for_use(self.plan.base)
+        settings = (tuning.operator, tuning.fixed, tuning.goal)
+        denoiser.feedback = fit(denoiser, rows.rows(rows.spread(tuning.rows)), *settings)
         denoiser.save(self.folder / arm / TUNED)
 
     def _is_tuned(self, arm: str) -> bool:

@@ -31,9 +31,9 @@ def base_arms(*temperatures: float) -> dict[str, Arm]:
     return {"base": Arm(label="base")} | others
 
 
-def tuned_arms(*operators: str, fixed: bool = False) -> dict[str, Arm]:
-    """Return an arm for each operator: the base with feedback that is fitted to it."""
-    return dict(_tuned_arm(Tuning(operator=operator, fixed=fixed)) for operator in operators)
+def tuned_arms(*operators: str, **settings: Any) -> dict[str, Arm]:
+    """Return an arm for each operator: the base with feedback that is fitted to it, with these settings."""
+    return dict(_tuned_arm(Tuning(operator=operator, **settings)) for operator in operators)
 
 
 def karcher_arms(train: TrainConfig) -> dict[str, Arm]:

@@ -198,14 +198,15 @@ class Plan:
     def inspection(self, out: Path) -> InspectConfig:
         """Return the settings of the base's inspection.
 
-        Its curves are drawn once, not per seed, so they use twice the rows and samples of a cell.
+        Its curves compare LERP, SLERP and the operators of the arms. They are drawn once, not per seed, so they use
+        twice the samples of a cell.
         """
         return InspectConfig(
             checkpoint=self.base,
             data=self.data,
             out=str(out),
-            operators=self.operators or ("linear", "spherical"),
-            gain_tokens=min(_MOST_GAIN_ROWS, 2 * self.likelihood_rows) * self.generation.length,
+            operators=tuple(dict.fromkeys(("linear", "spherical", *self.operators))),
+            gain_tokens=min(_MOST_GAIN_ROWS, self.likelihood_rows) * self.generation.length,
             generate=self.generate and bool(self.budgets),
             samples=2 * self.generation.samples,
             steps=max(self.budgets, default=1),

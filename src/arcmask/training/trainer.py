@@ -26,7 +26,7 @@ from arcmask.data import Batches, RowCorpus, interleaved, open_prepared
 from arcmask.errors import ArcmaskError, Stopped
 from arcmask.feedback import SoftMask
 from arcmask.model import Model, autocast
-from arcmask.objective import TwoPass, sequence_losses
+from arcmask.objective import TwoPass, Way, sequence_losses
 from arcmask.progress import Progress, announce
 from arcmask.ranks import rank
 from arcmask.rows import trimmed
@@ -236,15 +236,14 @@ class Trainer:
         metrics: dict[str, float] = {}
         self.average.swap(self.trained)
         try:
-            for name, feedback in (("plain", False), ("feedback", True)):
-                if feedback and self.config.operator == "none":
-                    continue
-                batches = (corpus.rows(range(start, min(start + size, rows))) for start in range(0, rows, size))
-                with autocast(self.config.precision, self.accelerator.device):
-                    losses, tokens = sequence_losses(
-                        self.objective, batches, feedback=feedback, rank=self.rank, world=self.world
-                    )
-                sums = [(losses / self.length).sum(), (tokens / self.length).sum()]
+            names: dict[Way, str] = {"plain": "plain"}
+            if self.config.operator != "none":
+                names["two_pass"] = "feedback"
+            batches = (corpus.rows(range(start, min(start + size, rows))) for start in range(0, rows, size))
+            with autocast(self.config.precision, self.accelerator.device):
+                losses, tokens = sequence_losses(self.objective, batches, list(names), rank=self.rank, world=self.world)
+            for way, name in names.items():
+                sums = [(losses[way] / self.length).sum(), (tokens / self.length).sum()]
                 total, count = self._sum(torch.tensor(sums, dtype=torch.float64)).tolist()
                 nats = total / count
                 metrics |= {f"validation_nll_{name}": nats, f"validation_perplexity_{name}": math.exp(min(nats, 700.0))}
