@@ -30,7 +30,7 @@ NOT_RESULTS = ("tokens_per_second", "memory_gb", "checkpoint")  # time, and the 
 def make_plan(base, corpus):
     def make(**changes: Any) -> Plan:
         sizes = {"steps": 2, "batch_size": 4, "length": 16, "base": str(base), "data": corpus, "evaluator": "none"}
-        plan = Changes(**(sizes | changes)).apply(find_experiment("quickstart"))
+        plan = Changes(**(sizes | changes)).apply(find_experiment("quickstart-operators"))
         return replace(plan, likelihood_rows=8, generate=False)
 
     return make
@@ -59,6 +59,7 @@ def results(folder: Path) -> dict[str, Any]:
         if "cache" not in path.parts and path.name not in ("cost.json", "timing.json"):
             read[str(path.relative_to(folder))] = records
     read["plan.json"].pop("command")
+    read["base/inspect/inspect.json"].pop("out")  # where it was inspected, before the folder was copied
     read["base/inspect/inspect.json"]["readings"].pop("cost")
     return read
 

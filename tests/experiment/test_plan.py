@@ -65,7 +65,7 @@ def test_changes_reach_every_part():
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"arms": ["x"]}, "unknown arm 'x'; choose one of: base, linear-0.3, none, spherical-0.3, spherical-tuned"),
+        ({"arms": ["x"]}, "unknown arm 'x'; choose one of: base, none, spherical-0.3, spherical-tuned"),
         ({"seeds": []}, "an experiment needs seeds, but there are none"),
         ({"seeds": [1, 1]}, "the seeds are 1, 1, but each must occur once"),
         ({"seeds": [-1]}, "seeds is -1, but must lie between 0 and"),
@@ -194,9 +194,9 @@ def test_a_dry_run_counts_arms_that_are_not_trained(base, corpus):
     changes = Changes(base=str(base), data=corpus, length=16, arms=["base", "spherical-tuned", "none"])
     said = describe(changes.apply(find_experiment("quickstart")))
     assert "\n  base: base, not trained\n" in said
-    assert "tuned, not trained, fitted to 128 rows\n" in said
-    assert "3 training runs, 24,576 tokens in all" in said  # 3 x 32 x 16 x 16
-    assert "32 samples at each of 32 denoising steps, 288 in all" in said  # 3 arms x 3 seeds x 32
+    assert "tuned, not trained, fitted to 64 rows\n" in said
+    assert "5 training runs, 25,600 tokens in all" in said  # 5 x 20 x 16 x 16
+    assert "24 samples at each of 32 denoising steps, 360 in all" in said  # 3 arms x 5 seeds x 24
     frozen = describe(replace(changes, arms=["base"]).apply(find_experiment("quickstart")))
     assert "0 training runs, 0 tokens in all" in frozen
     assert "per process: sampling " in frozen
@@ -208,7 +208,7 @@ def test_tuning_is_a_part_of_the_estimate():
     frozen = replace(costs, plan=Changes(arms=["base"]).apply(plan))
     both = replace(costs, plan=Changes(arms=["base", "spherical-tuned"]).apply(plan))
     tuning = plan.arms["spherical-tuned"].tune
-    assert costs.tuning(tuning) > 3 * costs.tuning(replace(tuning, fixed=True)) > 0
+    assert costs.tuning(tuning) > 1.5 * costs.tuning(replace(tuning, fixed=True)) > 0
     assert (frozen.by_kind()["tuning"], both.by_kind()["tuning"]) == (0, costs.tuning(tuning))
 
 

@@ -66,7 +66,7 @@ def find_experiment(name: str) -> Plan:
 
     >>> from arcmask.recipes import find_experiment
     >>> list(find_experiment("quickstart").arms)
-    ['base', 'spherical-tuned', 'none', 'linear-0.3', 'spherical-0.3']
+    ['base', 'spherical-tuned', 'none', 'spherical-0.3']
     """
     if is_plan_file(name):
         return open_plan(name)

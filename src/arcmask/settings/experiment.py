@@ -201,15 +201,16 @@ class Plan:
         Its curves compare LERP, SLERP and the operators of the arms. They are drawn once, not per seed, so they use
         twice the samples of a cell.
         """
+        generation: dict[str, Any] = {}
+        if self.generate and self.budgets:
+            generation = {"generate": True, "samples": 2 * self.generation.samples, "steps": max(self.budgets)}
         return InspectConfig(
             checkpoint=self.base,
             data=self.data,
             out=str(out),
             operators=tuple(dict.fromkeys(("linear", "spherical", *self.operators))),
             gain_tokens=min(_MOST_GAIN_ROWS, self.likelihood_rows) * self.generation.length,
-            generate=self.generate and bool(self.budgets),
-            samples=2 * self.generation.samples,
-            steps=max(self.budgets, default=1),
+            **generation,
         )
 
     def sample(self, arm: str, checkpoint: str, seed: int, budget: int, out: Path) -> SampleConfig:
