@@ -110,7 +110,7 @@ def tune(
     if goal == "bound" and held_out is None:
         _check_rows(rows)
         rows, held_out = rows.split([len(rows) - max(2, len(rows) // 4), max(2, len(rows) // 4)])
-    drawing = {"quality": quality, "samples": samples, "steps": steps}
+    drawing: dict[str, Any] = {"quality": quality, "samples": samples, "steps": steps}
     fitted = fit(denoiser, rows, operator, fixed, goal, seed, batch_size=batch_size, **drawing, **options)
     if goal == "generation":
         generator = _generator(denoiser, rows, seed + 1, **drawing)
