@@ -14,7 +14,7 @@ from accelerate import Accelerator
 from scipy.stats import binomtest
 
 from arcmask.checkpoint import load
-from arcmask.data import PrepareConfig, prepare
+from arcmask.data import PrepareConfig, TensorRows, open_prepared, prepare
 from arcmask.errors import ArcmaskError
 from arcmask.feedback import Gate
 from arcmask.training import TrainConfig, state, train, trainer
@@ -43,6 +43,12 @@ def test_a_run_learns_and_writes_all_it_should(config, tmp_path):
     model = load(tmp_path / "run")
     assert model.feedback.operator == "spherical"
     assert model.tokenizer.name == "text8"
+
+
+def test_a_step_records_the_epoch_that_its_first_row_belongs_to(config, tmp_path):
+    rows = TensorRows(open_prepared(config.data).rows(range(20)), mask_id=27)
+    train(replace(config, operator="none", steps=6, validate_every=0), tmp_path / "run", corpus=rows)
+    assert [record["epoch"] for record in metrics(tmp_path / "run")] == [0, 0, 0, 1, 1, 2]  # 20 rows, 8 at a time
 
 
 def test_gates_are_the_seeds_and_every_arm_shares_them(config, tmp_path):

@@ -347,6 +347,8 @@ class Changes:
         training |= self._changes(**same)
         names = ("precision", "evaluator_batch", "evaluator_precision", "mauve_seed", "kmeans_seeds")
         generation |= self._changes(batch_size="sampling_batch", **{name: name for name in names})
+        if self.kmeans_seeds is not None:
+            generation["kmeans_seeds"] = tuple(self.kmeans_seeds)
         chosen = self.arms or (*plan.arms, *plan.ablations)
         arms, ablations = (
             {name: _changed(arm, training) for name, arm in some.items() if name in chosen}
