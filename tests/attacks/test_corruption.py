@@ -60,7 +60,7 @@ KINDS = {
         {
             "rows": lambda _: ["data-7"],
             "prepare": lambda world: world.prepare("data-7"),
-            "verify": lambda world: [*world.prepare("data-7"), "--verify"],
+            "verify": lambda world: ["prepare", world.texts, "data-7", "--verify"],
             "train": lambda world: world.train("out", "--data", "data-7", "--steps", "1"),
             "evaluate": lambda world: [*world.evaluate(world.samples, "out.json"), "--reference", "data-7"],
             "likelihood": lambda world: ["evaluate", "--checkpoint", world.fed, "--data", "data-7", "--rows", "2"],

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from copy import deepcopy
 from hashlib import sha256
 from pathlib import Path
 
@@ -72,7 +73,7 @@ def test_frequencies_are_those_of_the_train_rows(prepared):
 
 
 def test_a_large_vocabulary_is_stored_in_uint32(folder_of_texts, tmp_path):
-    tokenizer = open_tokenizer("gpt2")
+    tokenizer = deepcopy(open_tokenizer("gpt2"))  # what is open is shared
     tokenizer.inner.add_tokens([f"<{i}>" for i in range(20_000)])
     tokenizer.save(tmp_path / "large")
     index = prepare(config(folder_of_texts, tmp_path, tokenizer=str(tmp_path / "large"), documents=20, holdout="none"))

@@ -115,7 +115,7 @@ def test_weights_are_those_of_the_confidence():
         assert weights.curve == pytest.approx(confidence(torch.tensor(found.entropy_edges)).tolist(), abs=1e-6)
     assert found.start.settings == pytest.approx({"scale": 0.5, "centre": -2.0, "steepness": 3.0})
     assert f"{found.start.weight.mean:.3f} with the initial scalars" in found.reading
-    assert f"and {found.learned.weight.mean:.3f} in the checkpoint" in found.reading
+    assert f"{found.learned.weight.mean:.3f} with the checkpoint's own" in found.reading
 
 
 def test_certain_predictions_and_a_fixed_weight_have_histograms_too():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from arcmask.data import open_tokenizer
+from arcmask.data import open_tokenizer, tokenizers
 from arcmask.downloads import _verify, cached_folder
 from arcmask.errors import ArcmaskError
 from arcmask.evaluation import open_evaluator
@@ -102,6 +102,7 @@ def test_a_damaged_gpt2_tokenizer_is_named(cache, monkeypatch, tmp_path):
     assert open_tokenizer("gpt2").size == 50258
     path = next((tmp_path / "copy").rglob("vocab.bpe"))
     damage(path, 1000, keep_time=True)
+    tokenizers._gpt2.cache_clear()  # as in another process
     with pytest.raises(ArcmaskError, match=r"vocab\.bpe is missing or was changed .* remove"):
         open_tokenizer("gpt2")
 

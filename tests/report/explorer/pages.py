@@ -50,9 +50,10 @@ def open_browser() -> Iterator:
 
 
 def requests(browser) -> list[str]:
-    """The addresses that were asked for since the last look, by Chromium's own account."""
+    """The addresses that were asked for since the last look, by Chromium's own account, but for its own pages."""
     messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    return [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+    urls = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+    return [url for url in urls if not url.startswith(("chrome:", "data:"))]
 
 
 def write(folder: Path, config: ExploreConfig, traces: ArmTraces) -> str:
