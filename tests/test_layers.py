@@ -12,7 +12,7 @@ ROOT = Path(arcmask.__file__).parent
 LAYERS = [
     {"errors"},
     {"blocks", "files", "progress", "ranks", "settings"},
-    {"run_folder"},
+    {"launch", "run_folder"},
     {"downloads"},
     {"sphere", "schedule", "candidates", "rows"},
     {"feedback"},

@@ -13,12 +13,23 @@ from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from textwrap import indent
+from typing import Any
 
 import yaml
 from jsonargparse import Namespace
 
 import arcmask
 from arcmask.errors import ArcmaskError, Stopped, check_choice, unknown_name
+from arcmask.launch import (
+    check_processes,
+    count_gpus,
+    disconnect,
+    end_with_launcher,
+    is_launched_here,
+    launch,
+    lost_connection,
+    record_failure,
+)
 from arcmask.parsing import (
     LONG_TEXT,
     Command,
@@ -30,6 +41,8 @@ from arcmask.parsing import (
     report,
     settings_of,
 )
+from arcmask.progress import announce
+from arcmask.ranks import is_launched, planned
 from arcmask.recipes import EXPERIMENTS, RECIPES, find_recipe, list_recipes
 from arcmask.run_folder import plain_yaml, read_yaml_text
 from arcmask.settings.convert import ConvertConfig
@@ -45,24 +58,35 @@ from arcmask.settings.tune import TuneConfig
 
 COMMANDS = {
     "reproduce": Command(
-        "carry out an experiment: arms, seeds, budgets, one report", ReproduceCommand, ("recipe",), has_dry_run=True
+        "carry out an experiment: arms, seeds, budgets, one report",
+        ReproduceCommand,
+        ("recipe",),
+        has_dry_run=True,
+        has_processes=True,
     ),
     "prepare": Command(
         "tokenise a corpus into rows that training reads", PrepareConfig, ("corpus", "out"), has_dry_run=True
     ),
     "train": Command(
-        "train a model, by a recipe or on your own data, or resume it", TrainCommand, ("recipe",), has_dry_run=True
+        "train a model, by a recipe or on your own data, or resume it",
+        TrainCommand,
+        ("recipe",),
+        has_dry_run=True,
+        has_processes=True,
     ),
     "tune": Command(
         "fit feedback to a model as it is, without training it", TuneConfig, ("checkpoint",), has_device=True
     ),
-    "sample": Command("write text with a checkpoint", SampleConfig, ("checkpoint",), has_device=True),
+    "sample": Command(
+        "write text with a checkpoint", SampleConfig, ("checkpoint",), has_device=True, has_processes=True
+    ),
     "evaluate": Command(
         "score samples, and a checkpoint's likelihood",
         EvaluateConfig,
         ("samples",),
         has_dry_run=True,
         has_device=True,
+        has_processes=True,
     ),
     "inspect": Command("measure the geometry of a checkpoint", InspectConfig, ("checkpoint",), has_device=True),
     "explore": Command(
@@ -100,6 +124,9 @@ def build_parser(recipe: str | None = None, init: str | None = None) -> Parser:
             subparser.add_argument("--print-config", action="store_true", help="print the plan as YAML, and do nothing")
         if command.has_device:
             subparser.add_argument("--device", help="cpu, cuda or cuda:N. Default: a GPU if there is one")
+        if command.has_processes:
+            text = "processes to start on this machine. Default: one per GPU that has work, or 1"
+            subparser.add_argument("--processes", type=int, help=text)
         if command.has_dry_run:
             subparser.add_argument("--dry-run", action="store_true", help="print what would be done, and do nothing")
         subcommands.add_subcommand(name, subparser, help=command.summary)
@@ -109,7 +136,8 @@ def build_parser(recipe: str | None = None, init: str | None = None) -> Parser:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command, or print the help without one. Bad input is one sentence and exit code 2."""
-    warnings.showwarning = lambda message, *_, **__: report(str(message))  # type: ignore[assignment]
+    end_with_launcher()
+    warnings.showwarning = _warn
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # closed by the shell, as with >&-
@@ -124,10 +152,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         except SystemExit:  # after --help
             print(end="", flush=True)
             raise
+        disconnect()
         print(end="", flush=True)  # here, and not at exit, where an error can no longer be handled
     except Stopped as stop:
-        report(str(stop))
-        sys.exit(stop.EXIT_CODE)
+        sys.exit(_end(str(stop), stop.EXIT_CODE))
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:  # the reader has seen enough, as in `arcmask sample … | head -1`
@@ -137,11 +165,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sentence = _sentence(error)
         if sentence is None:
             raise
-        sys.exit(report(sentence))
+        sys.exit(_end(sentence, 2, is_lost=lost_connection(error)))
+
+
+def _warn(message: object, *_: object, **__: object) -> None:
+    """Print a warning; only in the first of several processes, since all of them have it."""
+    if os.environ.get("RANK", "0") == "0":
+        report(str(message))
+
+
+def _end(sentence: str, code: int, is_lost: bool = False) -> int:
+    """Print a sentence, here or in the process that has started this one, and return the exit code."""
+    if not record_failure(sentence, code, is_lost):
+        report(sentence)
+    return code
 
 
 def _parse_and_run(words: list[str]) -> None:
     _check_text("an argument", words)
+    is_launched()  # sets the variables of torchrun under srun
     if words in (["train"], ["reproduce"]):
         names, other = (RECIPES, ", or --data and --init") if words == ["train"] else (EXPERIMENTS, "")
         raise ArcmaskError(f"arcmask {words[0]} needs a RECIPE{other}; choose one of: {', '.join(sorted(names))}")
@@ -153,7 +195,7 @@ def _parse_and_run(words: list[str]) -> None:
         parser.print_help()
     else:
         given = parser.commands[namespace.subcommand].given(words[1:])
-        _run(namespace.subcommand, namespace[namespace.subcommand], given)
+        _run(namespace.subcommand, namespace[namespace.subcommand], words, given)
 
 
 def _print_completion(parser: Parser, shell: str) -> None:
@@ -213,6 +255,9 @@ def _sentence(error: Exception) -> str | None:
         return f"a number is too large ({error})"
     if isinstance(error, OSError) and error.strerror is not None:
         return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
+    if lost_connection(error):
+        reason = str(error).partition("\n")[0]
+        return f"another process of this command has ended or cannot be reached ({reason})"
     # torch has no type of its own for memory that a CPU does not have.
     if isinstance(error, MemoryError) or re.search("allocate|out of memory", str(error)):
         return "there is not enough memory for these settings"
@@ -227,7 +272,7 @@ def _discard_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _run(name: str, namespace: Namespace, given: set[str]) -> None:
+def _run(name: str, namespace: Namespace, words: list[str], given: set[str]) -> None:
     command = COMMANDS[name]
     values = vars(namespace)
     for setting, value in values.items():
@@ -238,14 +283,45 @@ def _run(name: str, namespace: Namespace, given: set[str]) -> None:
         raise ArcmaskError(f"arcmask {name} needs {' and '.join(missing)}; arcmask {name} --help says more")
     config = build_settings(command.settings, values)
     refuse_unused(config, given)
+    if name == "reproduce" and namespace.print_config:
+        import_module(f"arcmask.commands.{name}").print_config(config)
+        return
+    is_dry = command.has_dry_run and namespace.dry_run
+    processes = _count_processes(name, namespace, config) if command.has_processes else None
+    if processes is not None and processes > 1 and not is_dry:
+        code, sentence = launch(words, processes)
+        sys.exit(code if sentence is None else _end(sentence, code))
     with _on_device(namespace.device) if command.has_device else nullcontext():
         module = import_module(f"arcmask.commands.{name}")
-        if name == "reproduce" and namespace.print_config:
-            module.print_config(config)
-        elif command.has_dry_run and namespace.dry_run:
-            module.dry_run(config)
+        if is_dry:
+            with nullcontext() if processes is None else planned(processes):
+                module.dry_run(config)
         else:
             module.run(config)
+
+
+def _count_processes(name: str, namespace: Namespace, config: Any) -> int | None:
+    """Return how many processes a command starts, or would start; None if a launcher has started them."""
+    if is_launched_here() or (is_launched() and namespace.processes is None):
+        return None
+    count, device = namespace.processes, getattr(namespace, "device", None)
+    if count is None and device not in (None, "cuda"):
+        return 1
+    if device == "cpu" or getattr(namespace, "card", None) is not None:  # of another machine, in a dry run
+        gpus = 0
+    else:
+        gpus = 1 if device not in (None, "cuda") else count_gpus()
+    if count is not None:
+        check_processes(count, gpus)
+    if 1 in (count, gpus) or (count is None and gpus == 0):
+        return 1
+    most = gpus if count is None else count
+    fitting, reason = import_module(f"arcmask.commands.{name}").most_processes(config, most)
+    if fitting < most and count is not None:
+        raise ArcmaskError(f"--processes is {count}, but {reason}")
+    if fitting < most:
+        announce(f"{fitting} of {gpus} GPUs {'is' if fitting == 1 else 'are'} used, because {reason}")
+    return fitting
 
 
 def _on_device(name: str | None) -> AbstractContextManager[None]:

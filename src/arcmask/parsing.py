@@ -27,6 +27,7 @@ class Command:
     positional: tuple[str, ...]
     has_dry_run: bool = False
     has_device: bool = False
+    has_processes: bool = False  # whether it can be shared by several; its module says how many with most_processes
 
 
 def report(message: str) -> int:

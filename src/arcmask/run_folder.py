@@ -10,8 +10,10 @@ An arm with tuned feedback has the checkpoint tuned/ instead of training runs.
 
 import json
 import os
+import platform
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,8 @@ TIMING = "timing.json"  # how long the samples of a cell took
 INSPECTION, TUNED = Path("base", "inspect"), "tuned"
 LOCK = ".lock"
 _MOST_NESTED, _MOST_CHARACTERS = 50, 2**28
+_RESTART_SECONDS = 180  # for the lock of a machine that is gone; NFS keeps it for 90 s or so
+_VISIBLE_SECONDS = 300  # for a file of another machine; NFS shows it within 60 s by default
 
 
 def read_json(path: Path) -> Any:
@@ -198,21 +202,48 @@ def cell_folder(experiment: Path, arm: str, seed: int, budget: int | None = None
 def locked(path: Path, holder: str | None = None) -> Iterator[None]:
     """Hold the lock file `path`. The system releases it when the process ends, however it ends.
 
-    Waits for another process; with `holder`, a description of what is locked, refuses instead and names its PID.
+    Waits for another process; with `holder`, a description of what is locked, refuses instead and names its PID. A
+    process of the same job, which has restarted its processes, is waited for: another machine may release it late.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(path, timeout=-1 if holder is None else 0)
+    lock, (pid, host, job) = FileLock(path), _read_holder(path)
+    is_same_job = bool(job) and job == _job()
     try:
-        lock.acquire()
+        lock.acquire(timeout=-1 if holder is None else _RESTART_SECONDS if is_same_job else 0)
     except Timeout:
-        pid = path.read_text(encoding="ascii", errors="replace").strip()
-        process = f"another process (PID {pid})" if pid.isdecimal() else "another process"
+        where = f" on {host}" if host != platform.node() else ""
+        process = f"another process (PID {pid}{where})" if pid.isdecimal() else "another process"
         raise ArcmaskError(f"{process} holds {holder}; wait for it or give another name") from None
     try:
-        path.write_text(str(os.getpid()))
+        path.write_text(str(os.getpid()) if holder is None else f"{os.getpid()}\n{platform.node()}\n{_job()}\n")
         yield
     finally:
         lock.release()
+
+
+def _read_holder(path: Path) -> tuple[str, str, str]:
+    """Return the PID, the machine and the job in a lock file; empty texts if there is none."""
+    with suppress(OSError):
+        pid, host, job, *_ = [*path.read_text(encoding="utf-8", errors="replace").splitlines(), "", "", ""]
+        return pid.strip(), host, job
+    return "", "", ""
+
+
+def _job() -> str:
+    """Return the name of the job that torchrun or SLURM runs this process in; it stays the same after a restart."""
+    return os.environ.get("TORCHELASTIC_RUN_ID") or os.environ.get("SLURM_JOB_ID", "")
+
+
+def wait_for_file(path: Path) -> None:
+    """Wait until a file that another process has written can be seen here. A shared folder may show it late."""
+    deadline = time.monotonic() + _VISIBLE_SECONDS
+    while not path.exists():
+        if time.monotonic() > deadline:
+            raise ArcmaskError(
+                f"{path} was written by another process, but is not there after {_VISIBLE_SECONDS} s; all machines "
+                "must share the folder"
+            )
+        time.sleep(0.2)
 
 
 @contextmanager

@@ -220,6 +220,25 @@ def test_features_are_kept(evaluator, cache):
     assert not calls
 
 
+@pytest.mark.parametrize("start", ["none", "end-of-text"])
+def test_one_pass_gives_the_losses_and_the_features_of_the_same_model(start, evaluator, cache, monkeypatch):
+    """With end-of-text before a text its states differ, so that texts without their own need a pass of features."""
+    settings = PerplexitySettings(context=16, stride=6, start=start)
+    texts = [text for text in TEXTS if len(text) > 4 and text != "<|endoftext|>"]  # one token has no loss
+    losses = scoring.text_losses(evaluator, texts, settings, cache=None)
+    features = scoring.text_features(evaluator, texts, settings, cache=None)
+    rows: list[int] = []
+    hidden = Evaluator.hidden
+    monkeypatch.setattr(Evaluator, "hidden", lambda self, ids: (rows.append(len(ids)), hidden(self, ids))[1])
+    assert scoring.text_losses(evaluator, texts, settings, cache=cache, keep_features=True) == losses
+    passes = sum(rows)
+    np.testing.assert_allclose(
+        scoring.text_features(evaluator, texts, settings, cache=cache), features, rtol=0, atol=1e-5
+    )
+    without = [text for text in texts if not text.startswith("<|endoftext|>")]
+    assert sum(rows) - passes == (0 if start == "none" else len(without))
+
+
 def mauve(samples, references, evaluator, kmeans_seeds, seed=None):
     return scoring.mauve_scores(samples, references, evaluator, FEATURES, seed, kmeans_seeds)
 

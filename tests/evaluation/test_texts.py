@@ -25,6 +25,14 @@ def test_samples_are_read_from_json_lines_text_lines_and_a_folder(tmp_path):
     assert read_samples(str(folder)).texts == ["first", "second\nof two lines\n"]
 
 
+def test_samples_that_several_processes_appended_are_read_in_the_order_of_their_index(tmp_path):
+    path = tmp_path / "a.jsonl"
+    lines = [{"index": index, "text": str(index), "tokens": [index]} for index in (1, 3, 0, 2)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert read_samples(str(path)).texts == ["0", "1", "2", "3"]
+    assert read_samples(str(path)).token_lists == [[0], [1], [2], [3]]
+
+
 def test_tokens_without_a_text_are_decoded_if_there_is_a_tokenizer(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": null, "tokens": [3, 1, 20]}\n')

@@ -83,7 +83,7 @@ def test_an_extended_experiment_equals_the_whole_one_after_interruptions(
     def interrupt(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    for name in ("train", "generate", "evaluate_set", "likelihood"):
+    for name in ("train", "generate", "likelihood", "evaluate_set"):
         with monkeypatch.context() as patch:
             patch.setattr(running, name, interrupt)
             with pytest.raises(KeyboardInterrupt):

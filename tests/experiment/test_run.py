@@ -4,12 +4,17 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
+from dataclasses import replace
+from itertools import groupby
 
 import pytest
 
 from arcmask.cli import main
 from arcmask.errors import ArcmaskError
 from arcmask.experiment import Changes, reproduce
+from arcmask.experiment.estimate import find_costs
+from arcmask.experiment.run import Experiment, Stage, assign
 from arcmask.recipes import find_experiment
 
 pytestmark = pytest.mark.usefixtures("blank_figures")
@@ -103,6 +108,34 @@ def test_a_folder_of_something_else_is_left_alone(plan, tmp_path):
     with pytest.raises(ArcmaskError, match=r"is not empty and has no plan\.json; give another folder"):
         reproduce(plan, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
+
+
+def list_stages(plan, folder) -> list[Stage]:
+    experiment = Experiment(plan, folder)
+    experiment.costs = find_costs(plan, "A100")  # which is not timed
+    return list(experiment.stages())
+
+
+def test_a_seed_is_sampled_before_it_is_scored(plan, tmp_path):
+    words = ["train", "3", "likelihood", "scores"]  # "3 samples of …"
+    kinds = [stage.name.split()[0] for stage in list_stages(plan, tmp_path)][1:]
+    once = [kind for kind, _ in groupby(kinds)]
+    assert once == ["train", "3", "train", "3", "likelihood", "scores"] * len(SEEDS)
+    assert set(kinds) == set(words)
+
+
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_every_rank_has_its_share_of_bounds_and_of_scores(is_resumed, plan, tmp_path):
+    stages = list_stages(replace(plan, budgets=(1, 2, 3, 4)), tmp_path)
+    # After an interruption every other stage is done, which gave all the work to half of the ranks.
+    done = [is_resumed and number % 2 == 1 for number in range(len(stages))]
+    owners = assign(stages, done, 4)
+    left = {number for number, stage in enumerate(stages) if not done[number] and not stage.together}
+    assert set(owners) == left
+    for kind in ("likelihood", "scores"):
+        shares = Counter(owner for number, owner in owners.items() if stages[number].name.startswith(kind))
+        counts = [shares[rank] for rank in range(4)]
+        assert max(counts) - min(counts) <= 1, kind
 
 
 @pytest.mark.slow

@@ -34,6 +34,11 @@ def dry_run(config: EvaluateConfig) -> None:
     print(describe_evaluation(config, load_for_use))
 
 
+def most_processes(config: EvaluateConfig, most: int) -> tuple[int, str]:
+    """Return how many of `most` processes have something to score, and why it is not more."""
+    return (most, "") if config.samples else (1, "a likelihood is computed by one process")
+
+
 def _print(result: dict[str, Any]) -> None:
     for source, one in result["sets"].items():
         table = _table("score", "value", "95 % interval", "depends on")

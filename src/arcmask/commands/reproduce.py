@@ -10,6 +10,7 @@ from arcmask.ranks import rank
 from arcmask.recipes import add_operators, find_experiment, plan_to_yaml
 from arcmask.report import build_report, terminal_table
 from arcmask.settings.experiment import Plan, ReproduceCommand
+from arcmask.training.checks import most_ranks
 
 
 def run(command: ReproduceCommand) -> None:
@@ -24,6 +25,11 @@ def run(command: ReproduceCommand) -> None:
 def dry_run(command: ReproduceCommand) -> None:
     """Print the plan and what it would take."""
     print(describe(_plan(command), command.run, command.card))
+
+
+def most_processes(command: ReproduceCommand, most: int) -> tuple[int, str]:
+    """Return how many of `most` processes can share the batches of all trained arms, and why it is not more."""
+    return most_ranks(_plan(command).trainings, most)
 
 
 def print_config(command: ReproduceCommand) -> None:

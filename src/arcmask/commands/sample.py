@@ -33,6 +33,13 @@ def run(config: SampleConfig) -> None:
         print(f"next: {shlex.join(['arcmask', 'evaluate', config.out])}")
 
 
+def most_processes(config: SampleConfig, most: int) -> tuple[int, str]:
+    """Return how many of `most` processes have something to draw, and why it is not more."""
+    if config.out is None:
+        return 1, "the texts are printed; give --out FILE to share them"
+    return max(1, min(most, config.num)), f"there {'is 1 sample' if config.num == 1 else f'are {config.num} samples'}"
+
+
 def _summary(config: SampleConfig, out: str, drawn: int, seconds: float) -> str:
     """Say how many samples this process drew, how fast, and how many of its share were in the file before."""
     before = len(range(rank(), config.num, world_size())) - drawn

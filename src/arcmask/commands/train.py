@@ -20,7 +20,7 @@ from arcmask.run_folder import METRICS, interpreting, read_metrics
 from arcmask.settings.prepare import PrepareConfig
 from arcmask.settings.train import TrainCommand
 from arcmask.training import train
-from arcmask.training.checks import check_settings
+from arcmask.training.checks import check_settings, most_ranks
 from arcmask.training.dry_run import describe_training
 from arcmask.training.metrics import describe_result
 
@@ -36,7 +36,7 @@ def run(command: TrainCommand) -> None:
             announce(describe_result(read_metrics(command.folder)))
         name = shlex.quote(command.folder)
         announce(f"next: arcmask sample {name}, or arcmask report {name}")
-    print(checkpoint)
+        print(checkpoint)
 
 
 def dry_run(command: TrainCommand) -> None:
@@ -50,6 +50,11 @@ def dry_run(command: TrainCommand) -> None:
         print(describe_training(command.train, Path(command.folder), data, command.card))
     if missing:
         print(f"to fetch: {missing[0]}")
+
+
+def most_processes(command: TrainCommand, most: int) -> tuple[int, str]:
+    """Return how many of `most` processes can share the batch, and why it is not more."""
+    return most_ranks([command.train], most)
 
 
 def _check(command: TrainCommand) -> PrepareConfig | None:

@@ -88,11 +88,16 @@ class Cache:
             ) from error
 
 
+def text_key(text: str) -> str:
+    """Return the key of a text: its hash."""
+    return sha256(text.encode("utf-8", "surrogatepass"))
+
+
 def through_cache(
     cache: Cache, texts: Sequence[str], compute: Compute, *, share: Share, what: str
 ) -> list[bytes] | None:
     """Return the value of each text and compute the missing ones. None in all processes but the first."""
-    keys = [sha256(text.encode("utf-8", "surrogatepass")) for text in texts]
+    keys = [text_key(text) for text in texts]
     by_key = dict(zip(keys, texts, strict=True))
     missing = by_key.keys() - cache.get(by_key).keys()
     _fill(cache, {key: text for key, text in by_key.items() if key in missing and share.owns(key)}, compute, what)

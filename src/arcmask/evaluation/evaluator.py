@@ -91,14 +91,17 @@ class Evaluator:
             return self.model.base_model(input_ids=ids, use_cache=False).last_hidden_state
 
     @torch.inference_mode()
-    def losses(self, ids: Tensor, counted: Tensor) -> Tensor:
-        """Return the nats of the counted tokens: ids (B, L), counted (B, L) and False in the first column -> (N,)."""
+    def losses(self, ids: Tensor, counted: Tensor, hidden: Tensor | None = None) -> Tensor:
+        """Return the nats of the counted tokens: ids (B, L), counted (B, L) and False in the first column -> (N,).
+
+        `hidden` are the hidden states (B, L, H), if they are known and the head is plain.
+        """
         targets, counted = ids[:, 1:][counted[:, 1:]], counted[:, 1:]
         if not self.has_plain_head:
             with autocast(self.precision, ids.device):
                 logits = self.model(input_ids=ids, use_cache=False).logits[:, :-1][counted]
             return functional.cross_entropy(logits.float(), targets, reduction="none")
-        rows = self.hidden(ids)[:, :-1][counted]
+        rows = (self.hidden(ids) if hidden is None else hidden)[:, :-1][counted]
         head = self.model.get_output_embeddings()
         height = max(1, CHUNK // head.weight.shape[0])
         losses = [rows.new_zeros(0, dtype=torch.float32)]

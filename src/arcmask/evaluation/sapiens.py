@@ -70,7 +70,7 @@ class Sapiens(Evaluator):
         return self._run(self.model.roberta, ids).last_hidden_state[:, : ids.shape[1]]
 
     @torch.inference_mode()
-    def losses(self, ids: Tensor, counted: Tensor) -> Tensor:
+    def losses(self, ids: Tensor, counted: Tensor, hidden: Tensor | None = None) -> Tensor:  # noqa: ARG002
         """Return the nats of the counted residues: ids (B, L), counted (B, L) -> (N,)."""
         logits = self._run(self.model, ids).logits[:, : ids.shape[1]][counted].float()
         logits = logits[:, _FIRST_RESIDUE : _FIRST_RESIDUE + len(RESIDUES)]  # a residue is one of twenty
@@ -105,7 +105,7 @@ def open_sapiens() -> Sapiens:
         end_id=None,
         max_length=_LENGTH + 1,  # a sequence, and the begin symbol
         precision="float32",
-        has_plain_head=True,
+        has_plain_head=False,
     )
 
 

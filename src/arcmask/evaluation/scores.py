@@ -26,12 +26,14 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from arcmask.errors import ArcmaskError
-from arcmask.evaluation.cache import Batch, Cache, Share, through_cache
+from arcmask.evaluation.cache import Batch, Cache, Share, text_key, through_cache
 from arcmask.evaluation.evaluator import END, Evaluator
 from arcmask.evaluation.statistics import bootstrap_interval, bootstrap_ratio, summarize
 from arcmask.evaluation.texts import ReferenceWords, words_of
+from arcmask.ranks import own_threads
 from arcmask.run_folder import interpreting
 from arcmask.settings.evaluate import PerplexitySettings
 
@@ -58,6 +60,7 @@ class _Prepared:
     counted: list[bool]
     words: int
     bytes: int
+    has_prefix: bool  # whether a token was put before the text
 
     def loss(self, nats: float) -> TextLoss:
         return TextLoss(nats=nats, tokens=sum(self.counted), words=self.words, bytes=self.bytes)
@@ -71,12 +74,18 @@ def text_losses(
     cache: Path | None,
     share: Share | None = None,
     batch_tokens: int | None = None,
+    keep_features: bool = False,
 ) -> list[TextLoss] | None:
-    """Return the loss of each text; the cache keeps it. None in all processes of a share but the first."""
+    """Return the loss of each text; the cache keeps it. None in all processes of a share but the first.
+
+    With `keep_features` the cache keeps the features of these texts too, for `text_features`, if the same pass gives
+    them: nothing may be put before a text, and the model must have a plain head.
+    """
     fitted = settings.fitted(evaluator.max_length)
+    features = _features_cache(cache, evaluator, fitted.context) if keep_features and evaluator.has_plain_head else None
 
     def compute(missing: list[str]) -> Iterator[Batch]:
-        for batch in _losses(evaluator, missing, fitted, batch_tokens):
+        for batch in _losses(evaluator, missing, fitted, batch_tokens, features):
             yield [(index, json.dumps(asdict(loss)).encode()) for index, loss in batch]
 
     store = Cache(cache, "perplexity", evaluator.identity | asdict(fitted))
@@ -126,7 +135,7 @@ def _prepare(evaluator: Evaluator, text: str, ids: list[int], settings: Perplexi
     counted = [False] * len(before) + [index not in repeated for index in range(len(ids))]
     counted[:1] = [False] * len(counted[:1])  # nothing precedes it
     words, size = len(text.replace(END, " ").split()), len(text.replace(END, "").encode("utf-8", "surrogatepass"))
-    return _Prepared(ids=before + ids, counted=counted, words=words, bytes=size)
+    return _Prepared(ids=before + ids, counted=counted, words=words, bytes=size, has_prefix=bool(before))
 
 
 def _windows(length: int, settings: PerplexitySettings) -> Iterator[tuple[int, int, int]]:
@@ -140,9 +149,16 @@ def _windows(length: int, settings: PerplexitySettings) -> Iterator[tuple[int, i
 
 
 def _losses(
-    evaluator: Evaluator, texts: list[str], settings: PerplexitySettings, batch_tokens: int | None
+    evaluator: Evaluator,
+    texts: list[str],
+    settings: PerplexitySettings,
+    batch_tokens: int | None,
+    features: Cache | None,
 ) -> Iterator[list[tuple[int, TextLoss]]]:
-    """Yield batches of (index, loss); a text comes when all of its windows are done."""
+    """Yield batches of (index, loss); a text comes when all of its windows are done.
+
+    The features of a text without a prefix are the last hidden state of its first window. `features` keeps them.
+    """
     encoded = zip(texts, evaluator.encode(texts), strict=True)
     prepared = [_prepare(evaluator, text, ids, settings) for text, ids in encoded]
     windows = [(index, *window) for index, item in enumerate(prepared) for window in _windows(len(item.ids), settings)]
@@ -155,7 +171,12 @@ def _losses(
         counted = torch.zeros(rows.shape, dtype=torch.bool)
         for row, (index, begin, end, fresh) in enumerate(chosen):
             counted[row, fresh - begin : end - begin] = torch.tensor(prepared[index].counted[fresh:end])
-        losses = evaluator.losses(rows, counted.to(rows.device)).double().cpu()
+        hidden = None if features is None else evaluator.hidden(rows)
+        if features is not None and hidden is not None:
+            bare = [row for row, (index, begin, *_) in enumerate(chosen) if not (begin or prepared[index].has_prefix)]
+            ends, owners = [chosen[row][2] for row in bare], [texts[chosen[row][0]] for row in bare]
+            features.add(dict(zip(map(text_key, owners), _last_states(hidden[bare], ends), strict=True)))
+        losses = evaluator.losses(rows, counted.to(rows.device), hidden).double().cpu()
         for (index, *_), part in zip(chosen, losses.split(counted.sum(1).tolist()), strict=True):
             nats[index] += float(part.sum())
             waiting[index] -= 1
@@ -250,17 +271,26 @@ def text_features(
         rows = [ids[:context] for ids in evaluator.encode(missing)]
         for batch in evaluator.batches([len(row) for row in rows], batch_tokens):
             hidden = evaluator.hidden(evaluator.pad([rows[index] for index in batch]))
-            lengths = torch.tensor([len(rows[index]) for index in batch], device=hidden.device)
-            last = hidden[torch.arange(len(batch), device=hidden.device), lengths - 1].float().cpu().numpy()
-            yield [(index, last[row].tobytes()) for row, index in enumerate(batch)]
+            yield list(zip(batch, _last_states(hidden, [len(rows[index]) for index in batch]), strict=True))
 
-    store = Cache(cache, "features", evaluator.identity | {"context": context})
+    store = _features_cache(cache, evaluator, context)
     with_tokens = [text for text, ids in zip(texts, evaluator.encode(texts), strict=True) if ids]
     values = through_cache(store, with_tokens, compute, share=share or Share(), what="features")
     if values is None:
         return None
     with interpreting(store.path or Path("memory"), "the features of texts"):
         return np.array([np.frombuffer(value, dtype=np.float32) for value in values], dtype=np.float32)
+
+
+def _features_cache(folder: Path | None, evaluator: Evaluator, context: int) -> Cache:
+    return Cache(folder, "features", evaluator.identity | {"context": context})
+
+
+def _last_states(hidden: Tensor, lengths: Sequence[int]) -> list[bytes]:
+    """Return the last state of each text, as the cache keeps it: hidden (B, L, H), and the lengths of B texts."""
+    last = torch.tensor(lengths, dtype=torch.long, device=hidden.device) - 1
+    states = hidden[torch.arange(len(hidden), device=hidden.device), last].float().cpu().numpy()
+    return [state.tobytes() for state in states]
 
 
 def mauve_scores(
@@ -278,6 +308,7 @@ def mauve_scores(
     """
     try:
         import mauve
+        from threadpoolctl import threadpool_limits  # comes with mauve-text, through scikit-learn
     except ImportError as error:
         raise ArcmaskError(INSTALL) from error
     if min(len(samples), len(references)) < LEAST:
@@ -285,10 +316,12 @@ def mauve_scores(
             f"MAUVE needs {LEAST} texts on each side, but there are {len(samples)} samples and "
             f"{len(references)} reference texts"
         )
-    results = {
-        number: mauve.compute_mauve(p_features=references, q_features=samples, seed=number, verbose=False)
-        for number in dict.fromkeys([*([] if seed is None else [seed]), *kmeans_seeds])
-    }
+    numbers = dict.fromkeys([*([] if seed is None else [seed]), *kmeans_seeds])
+    with threadpool_limits(own_threads()):
+        results = {
+            number: mauve.compute_mauve(p_features=references, q_features=samples, seed=number, verbose=False)
+            for number in numbers
+        }
 
     def score(seeds: Sequence[int]) -> dict[str, Any]:
         summary = summarize([float(results[number].mauve) for number in seeds])

@@ -157,7 +157,8 @@ def evaluate_set(
     options: dict[str, Any] = {"cache": cache_folder() if cache is None else cache, "batch_tokens": batch_tokens}
     scores: dict[str, Any] = {}
     if evaluator is not None:
-        losses = scoring.text_losses(evaluator, texts, perplexity, **options)
+        keep_features = mauve_reference is not None and features in (None, evaluator)
+        losses = scoring.text_losses(evaluator, texts, perplexity, keep_features=keep_features, **options)
         assert losses is not None
         scores["generative_perplexity"] = scoring.perplexity_score(evaluator, losses, perplexity, seed)
     name = tokenizer.name if isinstance(tokenizer, Tokenizer) else tokenizer
@@ -309,7 +310,8 @@ def _evaluate_sets(config: EvaluateConfig, inputs: _Inputs, share: Share) -> dic
     real = [text for one in inputs.mauve_references for text in one or ()]
     options: dict[str, Any] = {"cache": cache_folder(), "batch_tokens": config.batch_tokens}
     if evaluator is not None:
-        scoring.text_losses(evaluator, texts, config.perplexity, share=share, **options)
+        keep_features = bool(real) and features is evaluator
+        scoring.text_losses(evaluator, texts, config.perplexity, share=share, keep_features=keep_features, **options)
     if features is not None and real:
         scoring.text_features(features, texts + real, config.perplexity, share=share, **options)
     if share.rank != 0:

@@ -44,29 +44,29 @@ def words_of(text: str) -> list[str]:
 def read_samples(source: str, *, skip_bad_lines: bool = False, tokenizer: Tokenizer | None = None) -> SampleSet:
     """Read a set of samples: a .jsonl file, a text file with one sample per line, or a folder with one per file.
 
-    `tokenizer` decodes lines that have tokens and no text. A bad line raises, or is left out with a warning.
+    Lines with an `index` are put in its order, since several processes append them in any. `tokenizer` decodes
+    lines that have tokens and no text. A bad line raises, or is left out with a warning.
     """
     path = Path(source)
     if not path.exists():
         raise ArcmaskError(f"there is no file or folder {source}")
-    texts: list[str] = []
-    token_lists: list[Any] = []
+    samples: list[tuple[int | None, str, list[int] | None]] = []
     skipped: list[str] = []
     for where, content in _pieces(path):
         try:
-            text, tokens = _parse(content, path.suffix == ".jsonl", tokenizer)
+            samples.append(_parse(content, path.suffix == ".jsonl", tokenizer))
         except ValueError as error:
             if not skip_bad_lines:
                 raise ArcmaskError(f"{where} {error}") from error
             warnings.warn(f"{where} {error}; it is left out", stacklevel=2)
             skipped.append(f"{where} {error}")
-            continue
-        texts.append(text)
-        token_lists.append(tokens)
-    if not texts:
+    if not samples:
         raise ArcmaskError(f"{source} holds no samples")
-    has_tokens = all(tokens is not None for tokens in token_lists)
-    return SampleSet(source, texts, token_lists if has_tokens else None, skipped)
+    if all(index is not None for index, *_ in samples):
+        samples.sort(key=lambda sample: sample[0] or 0)
+    token_lists = [tokens for *_, tokens in samples if tokens is not None]
+    has_tokens = len(token_lists) == len(samples)
+    return SampleSet(source, [text for _, text, _ in samples], token_lists if has_tokens else None, skipped)
 
 
 def _pieces(path: Path) -> Iterator[tuple[str, bytes]]:
@@ -84,14 +84,17 @@ def _pieces(path: Path) -> Iterator[tuple[str, bytes]]:
         yield f"{path}, line {number},", line.removesuffix(b"\r")
 
 
-def _parse(content: bytes, is_json: bool, tokenizer: Tokenizer | None) -> tuple[str, list[int] | None]:
-    """Return the text, and the tokens if there are any. A ValueError is the end of a sentence that names the line."""
+def _parse(content: bytes, is_json: bool, tokenizer: Tokenizer | None) -> tuple[int | None, str, list[int] | None]:
+    """Return the index, the text and the tokens of a sample; None for what it does not have.
+
+    A ValueError is the end of a sentence that names the line.
+    """
     try:
         decoded = content.decode("utf-8")
     except UnicodeDecodeError:
         raise ValueError("is not UTF-8") from None
     if not is_json:
-        return decoded, None
+        return None, decoded, None
     try:
         record = json.loads(decoded)
     except (ValueError, RecursionError):
@@ -104,7 +107,8 @@ def _parse(content: bytes, is_json: bool, tokenizer: Tokenizer | None) -> tuple[
         text = tokenizer.decode(tokens)
     if not isinstance(text, str):
         raise ValueError('has no "text"')
-    return text, tokens
+    index = record.get("index")
+    return index if _is_token(index) else None, text, tokens
 
 
 def _is_token(value: Any) -> bool:

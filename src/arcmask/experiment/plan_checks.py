@@ -13,7 +13,7 @@ from arcmask.experiment.extension import check_extension
 from arcmask.feedback import find_operator
 from arcmask.files import UNFINISHED, writable
 from arcmask.model import Model
-from arcmask.ranks import world_size
+from arcmask.ranks import rank, world_size
 from arcmask.run_folder import LOCK, PLAN, SAMPLES, TRAINING, cell_folder, read_settings
 from arcmask.sampling import generate
 from arcmask.settings.experiment import Plan
@@ -41,7 +41,7 @@ def check_plan(plan: Plan, folder: Path) -> None:
         )
     if (folder / PLAN).exists():
         check_extension(folder, read_settings(folder / PLAN), plan.to_json())
-    elif folder.exists() and {entry.name for entry in folder.iterdir()} - {LOCK, PLAN + UNFINISHED}:
+    elif rank() == 0 and folder.exists() and {entry.name for entry in folder.iterdir()} - {LOCK, PLAN + UNFINISHED}:
         raise ArcmaskError(f"{folder} is not empty and has no {PLAN}; give another folder")
     writable(folder, is_folder=True)
 

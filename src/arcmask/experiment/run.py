@@ -1,20 +1,23 @@
 """Carry out a plan. Every cell is a folder with its result, and a result that exists is not computed again.
 
-Under torchrun all ranks train and sample together, and each rank scores its share of the cells. Ranks wait for files
-and not for each other, so a rank that scores for an hour breaks no collective operation.
+With several ranks, all of them train and sample together. When all arms of a seed have been sampled, each rank computes
+its share of the bounds and scores, a cell at a time. Ranks wait for files and not for each other, so a rank that scores
+for an hour breaks no collective operation.
 """
 
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import broadcast_object_list
 
 import arcmask
 from arcmask.checkpoint import load, load_for_use
@@ -23,7 +26,6 @@ from arcmask.diagnostics.inspection import inspect
 from arcmask.estimates.phrases import format_duration
 from arcmask.evaluation import Reference, evaluate_set, likelihood, open_evaluator, read_samples
 from arcmask.experiment.clock import Clock
-from arcmask.experiment.costs import Costs
 from arcmask.experiment.estimate import find_costs
 from arcmask.experiment.plan_checks import check_fit, check_plan
 from arcmask.experiment.results import (
@@ -40,6 +42,7 @@ from arcmask.ranks import rank, world_size
 from arcmask.run_folder import (
     INSPECTION,
     LIKELIHOOD,
+    LOCK,
     PLAN,
     SAMPLES,
     SCORES,
@@ -48,12 +51,14 @@ from arcmask.run_folder import (
     TUNED,
     cell_folder,
     locked_run,
+    wait_for_file,
 )
 from arcmask.sampling.generate import generate
 from arcmask.settings.evaluate import PerplexitySettings
 from arcmask.settings.experiment import Plan, Tuning
 from arcmask.settings.train import TrainConfig
 from arcmask.training import train
+from arcmask.training.trainer import connect
 from arcmask.tuning import fit
 
 
@@ -104,10 +109,13 @@ class Experiment:
     def open(self, command: str) -> None:
         """Check the plan, open the evaluators, prepare the data, and create the folder or check that it fits."""
         generation, settings, path = self.plan.generation, self.plan.to_json(), self.folder / PLAN
+        if self.rank > 0:
+            wait_for_file(self.folder / LOCK)  # which the first rank holds; raises if the folder is not shared
         check_plan(self.plan, self.folder)
-        if self.plan.budgets:  # before any training, so that a missing evaluator is noticed now
+        if self.plan.budgets and self.rank == 0:  # before any training, so that a missing evaluator is noticed now
             self._evaluator(generation.evaluator)
             self._evaluator(generation.features)
+            self._open_evaluator.cache_clear()  # training needs the memory
         if self.rank == 0:  # before the data are prepared, which can take hours
             check_fit(self.plan, self.folder, None if self.plan.pretrain is not None else load(self.plan.base))
         if self.plan.prepare is not None:
@@ -119,11 +127,12 @@ class Experiment:
         if self.rank == 0:
             check_fit(self.plan, self.folder, base)
             self._write_plan(path, settings | {"command": command})
-        _wait_until(path.exists)
+        else:
+            _wait_until(path.exists)
 
     def _train_base(self, config: TrainConfig) -> None:
         """Train the base that all arms start from, unless it is there."""
-        if not is_trained(Path(self.plan.base), config.steps):
+        if not self._agree([is_trained(Path(self.plan.base), config.steps)])[0]:
             if self.rank == 0:
                 announce(f"train the base in {self.plan.base}: {config.steps} steps")
             train(config, self.plan.base)
@@ -152,17 +161,20 @@ class Experiment:
     def run(self) -> None:
         """Run all stages that are not done, and announce each with the time left."""
         stages = list(self.stages())
-        # A stage is owned by its number among all stages, done or not, so every rank computes the same owner.
-        is_ours = [stage.together or number % self.world == self.rank for number, stage in enumerate(stages)]
+        done = self._agree([stage.is_done() for stage in stages])
+        owner = assign(stages, done, self.world)
+        is_ours = [stage.together or owner.get(number) == self.rank for number, stage in enumerate(stages)]
         clock = Clock(
             [(stage.kind, stage.seconds_left() if own else 0.0) for stage, own in zip(stages, is_ours, strict=True)]
         )
         for number, stage in enumerate(stages):
-            if stage.is_done():
+            if done[number]:
                 continue
-            if self.rank == 0:
+            if is_ours[number] and self.rank == owner.get(number, 0):
                 left = format_duration(clock.left(number))
                 announce(f"[{number + 1} of {len(stages)}] {stage.name}; about {left} left")
+            if stage.together:
+                self._open_evaluator.cache_clear()  # training and sampling need the memory
             if is_ours[number]:
                 with clock.measuring(number):
                     stage.run()
@@ -170,6 +182,13 @@ class Experiment:
                 _wait_until(stage.is_done)
         for stage in stages:
             _wait_until(stage.is_done)
+
+    def _agree(self, done: list[bool]) -> list[bool]:
+        """Return which stages the first rank finds done. Another machine may see a file later."""
+        if self.world > 1:
+            connect()
+            broadcast_object_list(done)
+        return done
 
     def stages(self) -> Iterator[Stage]:
         """Yield the stages in order: the base, then seed by seed, so that the results so far can be compared."""
@@ -191,6 +210,9 @@ class Experiment:
         for seed in plan.seeds:
             for arm in plan.arms:
                 yield from self._training(arm, seed)
+                for budget in plan.budgets:
+                    yield self._sampling(arm, seed, budget)
+            for arm in plan.arms:
                 yield Stage(
                     "likelihood",
                     f"likelihood of {arm}, seed {seed}",
@@ -199,8 +221,16 @@ class Experiment:
                     partial(is_measured, cell_folder(self.folder, arm, seed) / LIKELIHOOD, seed),
                     partial(self._likelihood, arm, seed),
                 )
-                for budget in plan.budgets:
-                    yield from self._generation(arm, seed, budget, costs)
+            for arm, budget in product(plan.arms, plan.budgets):
+                cell = cell_folder(self.folder, arm, seed, budget)
+                yield Stage(
+                    "scoring",
+                    f"scores of {self._samples_of(arm, seed, budget)}",
+                    costs.scoring(),
+                    False,
+                    partial(is_scored, cell / SCORES, plan.generation.samples),
+                    partial(self._score, cell, seed),
+                )
         for ablation in plan.ablations:
             yield from self._training(ablation, plan.seeds[0])
 
@@ -217,6 +247,22 @@ class Experiment:
                 partial(train, config, run),
                 lambda: trained_steps(run) / config.steps,
             )
+
+    def _sampling(self, arm: str, seed: int, budget: int) -> Stage:
+        """Return the stage that draws the samples of a cell."""
+        count, path = self.plan.generation.samples, cell_folder(self.folder, arm, seed, budget) / SAMPLES
+        return Stage(
+            "sampling",
+            self._samples_of(arm, seed, budget),
+            self.costs.sampling(self.plan.arms[arm], budget),
+            True,
+            lambda: count_lines(path) >= count,
+            partial(self._generate, arm, seed, budget, path),
+            lambda: min(1.0, count_lines(path) / count),
+        )
+
+    def _samples_of(self, arm: str, seed: int, budget: int) -> str:
+        return f"{self.plan.generation.samples} samples of {arm}, seed {seed}, {budget} steps"
 
     def _tune(self, arm: str, tuning: Tuning) -> None:
         """Fit feedback to the base, and write the base with it."""
@@ -247,36 +293,14 @@ class Experiment:
         cell.mkdir(parents=True, exist_ok=True)
         write_whole(cell / LIKELIHOOD, json_bytes(bounds))
 
-    def _generation(self, arm: str, seed: int, budget: int, costs: Costs) -> Iterator[Stage]:
-        count, cell = self.plan.generation.samples, cell_folder(self.folder, arm, seed, budget)
-
-        def run() -> None:
-            config = self.plan.sample(arm, self._checkpoint(arm, seed), seed, budget, cell / SAMPLES)
-            denoiser = load_for_use(config.checkpoint)
-            calls, start = 0, time.monotonic()
-            for records in generate(config, lambda _: denoiser):
-                calls += sum(record["calls"] for record in records)
-            if calls and self.rank == 0:  # the report shows the time of a call
-                write_whole(cell / TIMING, json_bytes({"calls": calls, "seconds": time.monotonic() - start}))
-
-        name = f"{count} samples of {arm}, seed {seed}, {budget} steps"
-        yield Stage(
-            "sampling",
-            name,
-            costs.sampling(self.plan.arms[arm], budget),
-            True,
-            lambda: count_lines(cell / SAMPLES) >= count,
-            run,
-            lambda: min(1.0, count_lines(cell / SAMPLES) / count),
-        )
-        yield Stage(
-            "scoring",
-            f"scores of {name}",
-            costs.scoring(),
-            False,
-            partial(is_scored, cell / SCORES, count),
-            partial(self._score, cell, seed),
-        )
+    def _generate(self, arm: str, seed: int, budget: int, path: Path) -> None:
+        config = self.plan.sample(arm, self._checkpoint(arm, seed), seed, budget, path)
+        denoiser = load_for_use(config.checkpoint)
+        calls, start = 0, time.monotonic()
+        for records in generate(config, lambda _: denoiser):
+            calls += sum(record["calls"] for record in records)
+        if calls and self.rank == 0:  # the report shows the time of a call
+            write_whole(path.with_name(TIMING), json_bytes({"calls": calls, "seconds": time.monotonic() - start}))
 
     def _score(self, cell: Path, seed: int) -> None:
         generation, samples = self.plan.generation, read_samples(str(cell / SAMPLES))
@@ -303,6 +327,12 @@ class Experiment:
 
     def _evaluator(self, name: str | None) -> Any:
         return None if name is None else self._open_evaluator(name, precision=self.plan.generation.evaluator_precision)
+
+
+def assign(stages: Sequence[Stage], done: Sequence[bool], world: int) -> dict[int, int]:
+    """Return the rank of each stage that is left and belongs to one rank, by its number. The ranks take turns."""
+    alone = [number for number, stage in enumerate(stages) if not (done[number] or stage.together)]
+    return {number: turn % world for turn, number in enumerate(alone)}
 
 
 def _wait_until(is_true: Callable[[], bool]) -> None:

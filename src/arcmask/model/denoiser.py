@@ -197,7 +197,7 @@ _device: torch.device | None = None  # that the user chose
 def on_device(name: str) -> Iterator[None]:
     """Let `best_device` return a device: cpu, cuda (the GPU of this process), or cuda:N."""
     global _device
-    device = torch.device("cuda", local_rank()) if name == "cuda" else torch.device(name)
+    device = _own_gpu() if name == "cuda" else torch.device(name)
     if device.type == "cuda" and device.index >= torch.cuda.device_count():
         count = torch.cuda.device_count() or "no"
         raise ArcmaskError(f"the device is {name}, but torch finds {count} GPU{'' if count == 1 else 's'}")
@@ -214,7 +214,12 @@ def best_device() -> torch.device:
         return _device
     if not torch.cuda.is_available():
         return torch.device("cpu")
-    return torch.device("cuda", local_rank())
+    return _own_gpu()
+
+
+def _own_gpu() -> torch.device:
+    """Return the GPU of this process. srun can show each process one GPU of its own."""
+    return torch.device("cuda", local_rank() % max(1, torch.cuda.device_count()))
 
 
 def has_fast_bfloat16(device: torch.device | str) -> bool:

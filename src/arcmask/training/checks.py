@@ -1,6 +1,7 @@
 """The checks before training, so that a wrong run fails within seconds and before a model is built."""
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -81,6 +82,20 @@ def check_batches(config: TrainConfig, world: int) -> None:
         )
 
 
+def most_ranks(configs: Sequence[TrainConfig], most: int) -> tuple[int, str]:
+    """Return the largest number of ranks, up to `most`, that can share the batches, and why it is not `most`."""
+    reason = ""
+    for world in range(most, 1, -1):
+        try:
+            for config in configs:
+                check_batches(config, world)
+        except ArcmaskError as error:
+            reason = reason or str(error)
+        else:
+            return world, reason
+    return 1, reason
+
+
 def _take_stored(config: TrainConfig, run: Path) -> TrainConfig:
     """Return the settings with the numbers that the run has stored for what is "auto".
 
@@ -115,8 +130,8 @@ def _refuse_other_ranks(run: Path, checkpoint: Path) -> None:
     ranks = read_settings(checkpoint / COUNTS).get("ranks", world_size())  # earlier versions did not store it
     if ranks != world_size():
         raise ArcmaskError(
-            f"{run} was trained by {ranks} ranks, not {world_size()}, and its dropout depends on them; use as many, or "
-            "give another name"
+            f"{run} was trained by {ranks} ranks, not {world_size()}, and its dropout depends on them; use as many, "
+            f"with --processes {ranks} or a launcher, or give another name"
         )
 
 

@@ -30,7 +30,15 @@ from arcmask.objective import TwoPass, Way, sequence_losses
 from arcmask.progress import Progress, announce
 from arcmask.ranks import rank
 from arcmask.rows import trimmed
-from arcmask.run_folder import interpreting, locked_run, newest_checkpoint
+from arcmask.run_folder import (
+    CHECKPOINTS,
+    COMPLETE,
+    checkpoint_step,
+    interpreting,
+    locked_run,
+    newest_checkpoint,
+    wait_for_file,
+)
 from arcmask.settings.train import AUTO, TrainConfig
 from arcmask.training.checks import build_feedback, build_gate, check_before_loading
 from arcmask.training.metrics import Recent, Sums, Tracker
@@ -61,6 +69,17 @@ def train(config: TrainConfig, run: str | Path, *, model: Model | None = None, c
         return trainer.train()
 
 
+def connect() -> Accelerator:
+    """Join the group of all ranks, if there are several."""
+    handlers = [
+        DistributedDataParallelKwargs(find_unused_parameters=False),  # every parameter takes part in every step
+        # In an experiment a rank may be late because it scores the samples of an earlier run.
+        InitProcessGroupKwargs(timeout=timedelta(hours=12)),
+    ]
+    # Without `cpu`, several ranks without a GPU would each run alone.
+    return Accelerator(cpu=not torch.cuda.is_available(), kwargs_handlers=handlers)
+
+
 class Trainer:
     """A training run in progress."""
 
@@ -68,13 +87,7 @@ class Trainer:
         self, config: TrainConfig, run: Path, model: Model | None = None, corpus: RowCorpus | None = None
     ) -> None:
         self.run, self.step, self.is_extreme = run, 0, False
-        handlers = [
-            DistributedDataParallelKwargs(find_unused_parameters=False),  # every parameter takes part in every step
-            # In an experiment a rank may be late because it scores the samples of an earlier run.
-            InitProcessGroupKwargs(timeout=timedelta(hours=12)),
-        ]
-        # Without `cpu`, several ranks without a GPU would each run alone.
-        self.accelerator = Accelerator(cpu=not torch.cuda.is_available(), kwargs_handlers=handlers)
+        self.accelerator = connect()
         self.rank, self.world = self.accelerator.process_index, self.accelerator.num_processes
         self.corpus = corpus = open_prepared(config.data, "train") if corpus is None else corpus
         self.batches = Batches(corpus, batch_size=config.batch_size, seed=config.seed, rank=self.rank, world=self.world)
@@ -141,9 +154,7 @@ class Trainer:
                     progress.advance(1, recent.add(record))
                 if stop and not self._done:
                     raise Stopped(f"stopped and saved; run the same command again to resume {self.run}")
-        newest = newest_checkpoint(self.run)
-        assert newest is not None
-        return newest
+        return self._wait_for_checkpoint(self.step)
 
     @property
     def _done(self) -> bool:
@@ -288,7 +299,7 @@ class Trainer:
 
     @torch.no_grad()
     def _resume(self) -> None:
-        newest = newest_checkpoint(self.run)
+        newest = self._agree_on_checkpoint()
         if newest is not None:
             tensors, counts = read_state(newest)
             with interpreting(newest / TENSORS, "the state of this run"):
@@ -306,6 +317,18 @@ class Trainer:
             cut_metrics(self.run, self.step)
         self.accelerator.wait_for_everyone()
 
+    def _agree_on_checkpoint(self) -> Path | None:
+        """Return the newest checkpoint that the first rank sees. On a shared folder others may see it later."""
+        newest = newest_checkpoint(self.run)
+        step = checkpoint_step(newest) if newest is not None and self.rank == 0 else 0
+        step = int(self._sum(torch.tensor([step], dtype=torch.int64)))
+        return self._wait_for_checkpoint(step) if step else None
+
+    def _wait_for_checkpoint(self, step: int) -> Path:
+        checkpoint = self.run / CHECKPOINTS / f"step-{step:07d}"
+        wait_for_file(checkpoint / COMPLETE)
+        return checkpoint
+
     def _progress(self) -> Any:
         if self.rank != 0:
             return nullcontext()
@@ -319,7 +342,8 @@ def _stop_signals() -> Iterator[Callable[[], bool]]:
 
     def record(number: int, _: FrameType | None) -> None:
         received.append(number)
-        signal.signal(number, signal.SIG_DFL)
+        for each in handlers:
+            signal.signal(each, signal.SIG_DFL)
 
     handlers = {number: signal.signal(number, record) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
