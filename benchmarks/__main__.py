@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-NAMES = ("operators", "denoiser", "sampling", "training", "gain", "evaluation")
+NAMES = ("operators", "denoiser", "sampling", "training", "released", "gain", "evaluation")
 
 
 def main(names: list[str]) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from arcmask.cli import main
 from arcmask.errors import ArcmaskError
 from arcmask.estimates.phrases import format_duration
 from arcmask.experiment import reproduce
@@ -183,6 +184,19 @@ def test_a_card_that_is_too_small_is_named_with_the_way_through():
     )
     assert "too much" not in describe(find_experiment("paper"), card="RTX4090")
     assert "too much" not in describe(Changes(checkpoint_blocks=True).apply(large), card="RTX4090")
+
+
+@pytest.mark.parametrize("words", [["reproduce", "paper"], ["train", "owt-continue-spherical"]])
+def test_a_card_is_known_and_only_for_a_dry_run(words, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for options, sentence in {
+        ("--card", "A6", "--dry-run"): "unknown card 'A6'; choose one of: A100, A6000, H100, RTX4090",
+        ("--card", "A100"): "--card is A100, but it is for --dry-run; leave it out",
+    }.items():
+        with pytest.raises(SystemExit, match="2"):
+            main([*words, *options])
+        assert capsys.readouterr().err == f"arcmask: {sentence}\n"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_base_that_is_nowhere_is_said_to_be_unknown():

@@ -9,12 +9,14 @@ from arcmask.experiment import describe, reproduce
 from arcmask.ranks import rank
 from arcmask.recipes import add_operators, find_experiment, plan_to_yaml
 from arcmask.report import build_report, terminal_table
+from arcmask.settings.cards import refuse_card
 from arcmask.settings.experiment import Plan, ReproduceCommand
 from arcmask.training.checks import most_ranks
 
 
 def run(command: ReproduceCommand) -> None:
     """Carry out the experiment, print its tables and the path of the report."""
+    refuse_card(command.card)
     folder = reproduce(_plan(command), command.run, command=shlex.join(["arcmask", *sys.argv[1:]]))
     if rank() == 0:
         report = build_report([folder], None)

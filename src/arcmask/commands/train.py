@@ -17,6 +17,7 @@ from arcmask.progress import announce
 from arcmask.ranks import rank
 from arcmask.recipes import find_recipe
 from arcmask.run_folder import METRICS, interpreting, read_metrics
+from arcmask.settings.cards import refuse_card
 from arcmask.settings.prepare import PrepareConfig
 from arcmask.settings.train import TrainCommand
 from arcmask.training import train
@@ -27,6 +28,7 @@ from arcmask.training.metrics import describe_result
 
 def run(command: TrainCommand) -> None:
     """Prepare the recipe's data if it is missing, train, say what was reached, and print the last checkpoint's path."""
+    refuse_card(command.card)
     data = _check(command)
     if data is not None:
         prepare(data)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from arcmask.errors import check_choice
+from arcmask.errors import ArcmaskError, check_choice
 
 
 @dataclass(frozen=True)
@@ -32,3 +32,9 @@ def check_card(name: str | None) -> None:
     """Raise unless a card is known."""
     if name is not None:
         check_choice("card", name, CARDS)
+
+
+def refuse_card(name: str | None) -> None:
+    """Raise if a command that is carried out names a card."""
+    if name is not None:
+        raise ArcmaskError(f"--card is {name}, but it is for --dry-run; leave it out")
