@@ -107,8 +107,8 @@ def tune(
     if goal == "bound" and quality is not None:
         raise ArcmaskError("quality has no effect, since the goal bound draws no samples; leave it out")
     options: dict[str, Any] = {"top_k": top_k, "karcher_steps": karcher_steps, "advance": advance}
+    _check_rows(rows, 4)
     if goal == "bound" and held_out is None:
-        _check_rows(rows)
         rows, held_out = rows.split([len(rows) - max(2, len(rows) // 4), max(2, len(rows) // 4)])
     drawing: dict[str, Any] = {"quality": quality, "samples": samples, "steps": steps}
     fitted = fit(denoiser, rows, operator, fixed, goal, seed, batch_size=batch_size, **drawing, **options)
@@ -148,7 +148,7 @@ def fit(
     name = find_operator(operator).name
     if name == "none":
         raise ArcmaskError("the operator none feeds nothing back, so there is nothing to fit; give another one")
-    _check_rows(rows)
+    _check_rows(rows, 2)
     if goal == "generation":
         generator = _generator(denoiser, rows, seed, quality, samples, steps)
         return _best_for_generation(generator, name, top_k, karcher_steps, advance)
@@ -157,9 +157,11 @@ def fit(
     return search.best_fixed() if fixed else search.best_learned()
 
 
-def _check_rows(rows: Rows) -> None:
-    if rows.ndim != 2 or len(rows) < 4:
-        raise ArcmaskError(f"rows must have the shape (N, L) with four rows or more, but they have {tuple(rows.shape)}")
+def _check_rows(rows: Rows, least: int) -> None:
+    if rows.ndim != 2 or len(rows) < least:
+        raise ArcmaskError(
+            f"rows must have the shape (N, L) with {least} rows or more, but they have {tuple(rows.shape)}"
+        )
 
 
 def _generator(

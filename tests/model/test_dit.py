@@ -207,7 +207,7 @@ def test_settings_that_do_not_fit_are_an_error(change, message):
 
 
 def test_unknown_sizes_and_long_sequences_are_an_error():
-    with pytest.raises(ArcmaskError, match="unknown model size 'huge'; choose one of: medium, mini, small, tiny"):
+    with pytest.raises(ArcmaskError, match="unknown model size 'huge'; choose one of: medium, mini, nano, small, tiny"):
         size_config("huge", 28)
     model = small_mdlm()
     with pytest.raises(ArcmaskError, match="a sequence has 17 positions, but the model takes at most 16"):

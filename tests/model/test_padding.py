@@ -98,7 +98,8 @@ def test_what_is_measured_on_padded_rows_is_measured_on_their_tokens(denoiser):
     assert torch.equal(ours[1].targets, torch.tensor([token for row in LISTS for token in row]))
     assert all(torch.equal(a.candidates.ids, b.candidates.ids) for a, b in zip(ours, theirs, strict=True))
     objective = TwoPass(denoiser, None)
-    nats, tokens = sequence_losses(objective, [first], feedback=False)
+    losses, tokens = sequence_losses(objective, [first], ["plain"])
+    nats = losses["plain"]
     bound = likelihood_bound(objective, [first], feedback=False)
     assert tokens.tolist() == [7, 3, 5]
     assert bound.tokens == 15
