@@ -1,5 +1,6 @@
 """Files appear whole or not at all: on a full disk, under a limit, after a kill; and what is there is kept."""
 
+import errno
 import os
 import resource
 import subprocess
@@ -16,7 +17,7 @@ from arcmask.commands.evaluate import run as evaluate
 from arcmask.errors import ArcmaskError
 from arcmask.evaluation import EvaluateConfig
 from arcmask.experiment import Changes, reproduce
-from arcmask.files import removed_if_empty, sampled_hash, writable, write_whole, written_whole
+from arcmask.files import disk_error, removed_if_empty, sampled_hash, writable, write_whole, written_whole
 from arcmask.recipes import find_experiment
 from arcmask.run_folder import read_metrics
 from arcmask.training import train
@@ -229,3 +230,15 @@ def test_an_experiment_on_a_full_disk_is_a_sentence_and_resumes(base, corpus, di
     assert all("the disk is full" in error or "free, but its checkpoints need" in error for error in refused), refused
     assert {path.name for path in (disk / "run").rglob("*.json*")} >= {"plan.json", "likelihood.json", "scores.json"}
     assert not [path for path in disk.rglob("*") if path.name.startswith(".writing") or path.suffix == ".tmp"]
+
+
+def test_a_full_disk_is_known_by_every_form_of_the_error():
+    """safetensors writes the system's number in one of two ways, by its version."""
+    for form in (
+        "I/O error: no room (os error {})",
+        "while serializing: IoError(Os {{ code: {}, kind: Other }})",
+    ):
+        full, large = (disk_error(ValueError(form.format(code))) for code in (errno.ENOSPC, errno.EFBIG))
+        assert full == "the disk is full; free some space and run the same command again"
+        assert large == "File too large"
+    assert disk_error(ValueError("os error, code 28")) is None

@@ -143,7 +143,7 @@ def disk_error(error: BaseException | None) -> str | None:
     if error is None:
         return None
     code = getattr(error, "errno", None)
-    if match := re.search(r"\(os error (\d+)\)", str(error)):
+    if match := re.search(r"(?:\(os error |Os \{ code: )(\d+)", str(error)):  # safetensors wrote it in both ways
         code = int(match[1])
     if code in _FULL:
         return "the disk is full; free some space and run the same command again"
