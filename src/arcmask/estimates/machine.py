@@ -19,6 +19,7 @@ from arcmask.settings.cards import CARDS, Card, check_card
 _PRODUCTS, _BANDWIDTH = {"bfloat16": 0.6, "float32": 0.8}, 0.7
 _BYTES = 10  # that an elementwise kernel reads and writes for each number of its result
 _SECONDS = 0.15  # that one timing takes, at least
+Clock = Callable[[], float]
 
 
 @dataclass(frozen=True)
@@ -57,16 +58,16 @@ class Machine:
         return cls(card.name, products, _BANDWIDTH * card.bandwidth / _BYTES, card.memory, is_card=True)
 
     @classmethod
-    def measure(cls, width: int, rows: int = 2048) -> "Machine":
+    def measure(cls, width: int, rows: int = 2048, clock: Clock = time.monotonic) -> "Machine":
         """Time products (rows, D) x (D, 4 D) and an elementwise kernel on the device that this process uses."""
         device = best_device()
         has_bfloat16 = uses_bfloat16("auto", device)
         products = {}
         for name in ("float32", "bfloat16") if has_bfloat16 else ("float32",):
             x, weight = (torch.ones(n, width, dtype=getattr(torch, name), device=device) for n in (rows, 4 * width))
-            products[name] = 8 * rows * width**2 / _seconds(partial(torch.nn.functional.linear, x, weight))
+            products[name] = 8 * rows * width**2 / _seconds(partial(torch.nn.functional.linear, x, weight), clock)
         x = torch.ones(rows, 4 * width, device=device)
-        numbers = x.numel() / _seconds(partial(torch.nn.functional.gelu, x, approximate="tanh"))
+        numbers = x.numel() / _seconds(partial(torch.nn.functional.gelu, x, approximate="tanh"), clock)
         threads = torch.get_num_threads()
         name = f"this processor, {threads} thread{'' if threads == 1 else 's'}" if device.type == "cpu" else "this GPU"
         memory = None if device.type == "cpu" else float(torch.cuda.get_device_properties(device).total_memory)
@@ -92,16 +93,16 @@ class Machine:
         return work.products / speed + work.numbers / self.numbers
 
 
-def _seconds(run: Callable[[], object]) -> float:
+def _seconds(run: Callable[[], object], clock: Clock) -> float:
     """Return the seconds of a call: the fastest of a few, after two that warm up."""
     best = float("inf")
-    begin = time.monotonic()
+    begin = clock()
     for number in range(1000):
-        start = time.monotonic()
+        start = clock()
         run()
         if torch.cuda.is_available():
             torch.cuda.synchronize()
-        end = time.monotonic()
+        end = clock()
         best = min(best, end - start) if number > 1 else best
         if number > 3 and end - begin > _SECONDS:
             break

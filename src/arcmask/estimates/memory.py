@@ -68,7 +68,7 @@ def training(
 def sampling(layout: Layout, *, rows: int, length: int, precision: str, device: Device) -> Memory:
     """Return the memory of a sampling step with batches of `rows` samples."""
     vocabulary, positions = layout.vocabulary, rows * length
-    logits = min(sampler.CHUNK[device], positions * vocabulary) * 4.0
+    logits = min(2 * sampler.CHUNK[device], positions * vocabulary) * 4.0  # a chunk, and the one before it
     draws = min(filters.BLOCK[device], positions * vocabulary) * float(_DRAWING)
     return Memory(
         state=4.0 * layout.parameters + _casts(layout, precision),
@@ -81,6 +81,6 @@ def scoring(layout: Layout, *, tokens: int, precision: str, chunk: int) -> Memor
     """Return the memory of an evaluator with batches of so many tokens, and `chunk` logits at a time."""
     return Memory(
         state=4.0 * layout.parameters + _casts(layout, precision),
-        activations=float(tokens * layout.width * _PASSING),
-        logits=min(chunk, tokens * layout.vocabulary) * 8.0,
+        activations=float(tokens * layout.width * 2 * _PASSING),  # transformers' layers keep more
+        logits=min(chunk, tokens * layout.vocabulary) * 12.0,  # with their softmax, and the chunk before
     )
