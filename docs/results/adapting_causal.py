@@ -22,7 +22,7 @@ from arcmask.files import write_whole
 NUMBERS = Path(__file__).with_suffix(".json")
 LENGTH, STEPS, BATCH = 128, 500, 8
 TRAINING = {"batch_size": BATCH, "micro_batch": BATCH, "learning_rate": 1e-4, "warm_up": 20, "ema": 0.99, "seed": 1}
-TRAINING |= {"save_every": 100, "keep": 1, "validate_every": 100, "validation_rows": 32}
+TRAINING |= {"precision": "bfloat16", "save_every": 100, "keep": 1, "validate_every": 100, "validation_rows": 32}
 ROWS, SAMPLES, SAMPLE_LENGTH, SAMPLE_STEPS = 32, 16, 64, 32
 WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.5)
 OPERATORS = ("linear", "spherical")

@@ -232,11 +232,11 @@ def _member(path: Path, name: str) -> bytes | None:
     return None
 
 
-def hub_snapshot(name: str) -> Path:
-    """Download a model's repository from the hub and return its folder: safetensors, settings and tokenizer."""
+def hub_snapshot(name: str, *, with_weights: bool = True) -> Path:
+    """Download a model's repository from the hub and return its folder: settings, tokenizer and safetensors."""
     from huggingface_hub import snapshot_download
 
-    patterns = ["*.json", "*.safetensors", "*.txt", "*.model"]
+    patterns = ["*.json", "*.txt", "*.model", *(["*.safetensors"] if with_weights else [])]
     try:
         folder = snapshot_download(name, allow_patterns=patterns, ignore_patterns=["*/*"], local_files_only=_offline)
         return Path(folder)

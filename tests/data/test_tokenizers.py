@@ -7,6 +7,7 @@ import subprocess
 import sys
 import unicodedata
 
+import huggingface_hub
 import numpy as np
 import pytest
 import tokenizers as rust
@@ -212,12 +213,21 @@ def test_gpt2_is_downloaded_once_and_says_so_if_it_cannot_be(tmp_path, monkeypat
 
 
 def test_a_hub_name_that_cannot_be_reached_is_an_error(monkeypatch):
-    def offline(name: str, **_: object) -> None:
+    def unreachable(name: str, **_: object) -> None:
         raise OSError(f"cannot reach {name}\nand a long explanation")
 
-    monkeypatch.setattr(AutoTokenizer, "from_pretrained", offline)
-    with pytest.raises(ArcmaskError, match=r"'no/such' does not open as a tokenizer \(cannot reach no/such\)"):
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", unreachable)
+    with pytest.raises(ArcmaskError, match=r"'no/such', and the hub does not give it either \(cannot reach no/such\)"):
         open_tokenizer("hub:no/such")
+
+
+def test_a_hub_name_has_the_mask_of_the_models_config(tmp_path, monkeypatch):
+    """LLaDA's tokenizer names no mask; the number stands in config.json, or is known by the type of the model."""
+    train_bpe(["some words to merge and some more words"] * 9, 275).inner.save_pretrained(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    (tmp_path / "config.json").write_text('{"model_type": "llada", "mask_token_id": 270}')
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: str(tmp_path))
+    assert open_tokenizer("hub:owner/llada").mask_id == open_tokenizer(tmp_path).mask_id == 270
 
 
 def test_a_corpus_with_too_few_pairs_for_the_size_is_an_error():

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-from arcmask.downloads import cached_folder, download_files, open_pretrained
+from arcmask.downloads import cached_folder, download_files, hub_snapshot, open_pretrained
 from arcmask.errors import ArcmaskError, did_you_mean
 from arcmask.files import check_hash, hash_file, sha256, written_whole
 from arcmask.run_folder import read_settings
@@ -189,7 +189,7 @@ def open_tokenizer(spec: str | Path, mask: str | int | None = None) -> Tokenizer
         bpe_size(spec)
         raise ArcmaskError(f"{spec} is trained on a corpus: open the tokenizer folder that `arcmask prepare` saved")
     if spec.startswith("hub:"):
-        return _from_transformers(spec.removeprefix("hub:"), spec, mask)
+        return _from_transformers(str(hub_snapshot(spec.removeprefix("hub:"), with_weights=False)), spec, mask)
     if Path(spec).is_dir():
         name = f"folder:{Path(spec).resolve().name}"
         return _unless_changed(_from_folder, spec, name, mask, _state(Path(spec)))
