@@ -5,13 +5,13 @@ import shutil
 
 import numpy as np
 import pytest
-from made_up import SEEDS, generation_point, make_curves, make_experiment
+from made_up import ARMS, BUDGETS, FROZEN, SEEDS, generation_point, make_curves, make_experiment
 from scipy import stats
 
 from arcmask.diagnostics.gain import GainCurve
 from arcmask.report.chapters import experiment_chapter
 from arcmask.report.comparisons import comparisons
-from arcmask.report.conclusion import Effect, bound_effect, conclusion, generation_effect, sentence
+from arcmask.report.conclusion import Effect, bound_effect, conclusion, generation_effect, sentence, training_note
 from arcmask.report.folder import read_run
 from arcmask.report.quantities import HEADLINES
 
@@ -101,3 +101,21 @@ def test_where_nothing_is_known_nothing_is_concluded(change, tmp_path):
     folder = make_experiment(tmp_path / "little", **change)
     assert conclude(folder) == ""
     assert "lead" not in [block.kind for block in experiment_chapter(read_run(folder), "x").sections[0].blocks]
+
+
+def test_what_training_itself_changes_is_said_in_words(tmp_path):
+    folder = make_experiment(tmp_path / "both", arms=FROZEN | ARMS)
+    experiment = read_run(folder)
+    compared = comparisons(experiment)
+    (rate,) = [
+        c.difference
+        for c in compared
+        if (c.pair.first.name, c.pair.second.name, c.score, c.budget) == ("none", "base", "real_word_rate", BUDGETS[-1])
+    ]
+    note = training_note(experiment, compared)
+    assert note.startswith("Compared with the base, the trained arm \u201c")
+    assert f"{100 * abs(rate.mean):.1f} \u00b1 {100 * rate.half_width:.1f} points" in note
+    assert note in experiment_chapter(experiment, "x").sections[0].blocks[2].text
+    for arms in (ARMS, {name: (FROZEN | ARMS)[name] for name in ("base", "none")}):
+        other = read_run(make_experiment(tmp_path / str(len(arms)), arms=arms))
+        assert training_note(other, comparisons(other)) == "", "the headlines say it, or there is no base"

@@ -11,7 +11,7 @@ import pytest
 from made_up import ARMS, BUDGETS, FROZEN, SEEDS, make_experiment
 from scipy import stats
 
-from arcmask.report.comparisons import comparisons, pairs
+from arcmask.report.comparisons import comparisons, main_pairs, pairs
 from arcmask.report.folder import read_run
 from arcmask.report.method_tables import arm_table, hyperparameter_table, operator_table, overhead_table
 from arcmask.report.paper import BY_SEED, MEANS, paper_arm
@@ -122,6 +122,11 @@ def test_a_base_that_is_an_arm_is_what_the_others_are_compared_with(tmp_path):
         ("spherical", "none"),
         ("spherical-tuned", "linear-tuned"),
         ("spherical", "linear"),
+    ]
+    left_out = [("none", "base"), ("linear", "base"), ("spherical", "base")]
+    shown = [(pair.first.name, pair.second.name) for pair in main_pairs(experiment)]
+    assert shown == [
+        names for pair in pairs(experiment) if (names := (pair.first.name, pair.second.name)) not in left_out
     ]
     bounds = {(c.pair.first.name, c.score) for c in comparisons(experiment) if c.budget is None}
     assert ("spherical-tuned", "bound_two_pass") in bounds

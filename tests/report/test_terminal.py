@@ -10,7 +10,7 @@ import rich.console
 from made_up import BUDGETS, FROZEN, make_curves, make_experiment
 
 from arcmask.report import terminal_table
-from arcmask.report.comparisons import comparisons, pairs
+from arcmask.report.comparisons import comparisons, main_pairs
 from arcmask.report.conclusion import conclusion
 from arcmask.report.folder import read_run
 
@@ -46,7 +46,7 @@ def test_no_line_is_longer_than_eighty_columns_and_no_row_is_broken(long):
     assert max(map(len, lines)) <= 80
     assert "\u2026" not in "".join(lines), "something was cut off"
     rows = [line for line in wide if "  " in line.strip() or line.startswith(("vs. ", "\u2500"))]
-    assert len(rows) == 2 * 2 + (len(FROZEN) + len(LONG)) * len(BUDGETS) + len(pairs(read_run(long))) + 5
+    assert len(rows) == 2 * 2 + (len(FROZEN) + len(LONG)) * len(BUDGETS) + len(main_pairs(read_run(long))) + 5
     assert [line for line in lines if line in rows] == rows
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from arcmask.errors import ArcmaskError
 from arcmask.report.comparisons import Comparison, comparisons, multiplicity_note
-from arcmask.report.conclusion import conclusion
+from arcmask.report.conclusion import conclusion, training_note
 from arcmask.report.document import (
     Block,
     Chapter,
@@ -139,9 +139,13 @@ def _results(experiment: Experiment, compared: list[Comparison]) -> list[Block]:
         *([Block("lead", text)] if text else []),
         *figure_block(forest_plot(experiment, compared)),
         *(table_blocks(gain_table(experiment, compared)) if experiment.is_paper else []),
-        Block("text", multiplicity_note(compared) if compared else note),
+        Block("text", _notes(experiment, compared) if compared else note),
         *_missing(experiment),
     ]
+
+
+def _notes(experiment: Experiment, compared: list[Comparison]) -> str:
+    return " ".join(filter(None, (training_note(experiment, compared), multiplicity_note(compared))))
 
 
 def _generation(experiment: Experiment, compared: list[Comparison]) -> list[Block]:

@@ -121,6 +121,24 @@ def is_gain_of_training(pair: Pair) -> bool:
     return are_alike and first.has_feedback and not second.has_feedback
 
 
+def main_pairs(experiment: Experiment) -> list[Pair]:
+    """List the pairs of the headlines: arms that differ in feedback or in sampling alone.
+
+    A trained arm with feedback belongs beside the trained arm without. If the plan has both, the trained arms against
+    the base are left to the tables: these differences mix the effect of training with that of feedback.
+    """
+    compared = pairs(experiment)
+    if not any(is_gain_of_training(pair) for pair in compared):
+        return compared
+    return [pair for pair in compared if not (pair.first.kind == "trained" and pair.second.kind == "base")]
+
+
+def cost_of_training(experiment: Experiment) -> list[Pair]:
+    """List the trained arms without feedback against the base, where the headlines leave them out."""
+    left_out = [pair for pair in pairs(experiment) if pair not in main_pairs(experiment)]
+    return [pair for pair in left_out if not pair.first.has_feedback]
+
+
 def by_second(shown: Iterable[Pair]) -> list[tuple[Arm, list[Pair]]]:
     """Group pairs that follow each other by the arm that they share."""
     return [(second, list(group)) for second, group in groupby(shown, key=lambda pair: pair.second)]
@@ -174,11 +192,16 @@ def _with_holm(compared: list[Comparison]) -> list[Comparison]:
 
 
 def headlines(experiment: Experiment, compared: list[Comparison]) -> dict[str, list[Comparison]]:
-    """Return by label the comparisons at the largest budget in those HEADLINES that have a better side."""
-    budgets = (None, *experiment.budgets[-1:])
-    shown = [c for c in compared if c.score in HEADLINES and c.better is not None and c.budget in budgets]
-    shown.sort(key=lambda c: list(HEADLINES).index(c.score))
+    """Return by label the comparisons of the main pairs at the largest budget."""
+    shown = at_largest_budget(experiment, compared, main_pairs(experiment))
     return {label: [c for c in shown if c.label == label] for label in dict.fromkeys(c.label for c in shown)}
+
+
+def at_largest_budget(experiment: Experiment, compared: list[Comparison], shown: list[Pair]) -> list[Comparison]:
+    """Return the comparisons of these pairs at the largest budget, in those HEADLINES that have a better side."""
+    budgets, scores = (None, *experiment.budgets[-1:]), list(HEADLINES)
+    rows = [c for c in compared if c.pair in shown and c.score in scores and c.better and c.budget in budgets]
+    return sorted(rows, key=lambda c: scores.index(c.score))
 
 
 def multiplicity_note(compared: list[Comparison]) -> str:

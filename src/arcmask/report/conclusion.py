@@ -9,8 +9,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from arcmask.report.comparisons import Comparison, headlines, is_gain_of_training
-from arcmask.report.folder import Arm, Experiment
+from arcmask.report.comparisons import (
+    Comparison,
+    at_largest_budget,
+    cost_of_training,
+    headlines,
+    is_gain_of_training,
+)
+from arcmask.report.folder import Experiment
 from arcmask.report.quantities import AS_USED, HEADLINES, Headline
 
 _GENERATION = ("real_word_rate", "generative_perplexity")  # the first of these that was measured
@@ -54,6 +60,13 @@ def conclusion(experiment: Experiment, compared: list[Comparison]) -> str:
     ]
     text = "; ".join([". ".join(filter(None, sentences)), "\u00b1 is a 95 % confidence interval."])
     return text if untrained or trained else ""
+
+
+def training_note(experiment: Experiment, compared: list[Comparison]) -> str:
+    """Say what training without feedback changes in the base, or nothing if the headlines say it."""
+    measured = at_largest_budget(experiment, compared, cost_of_training(experiment))
+    text = sentence("Compared with the base", _effects(measured, "the trained arm"))
+    return f"{text}." if text else ""
 
 
 def sentence(opening: str, effects: Sequence[Effect]) -> str:
@@ -104,14 +117,19 @@ def training_effects(compared: Iterable[list[Comparison]]) -> list[Effect]:
     """Return the effect of the best arm on the bound and on samples, from the comparisons in each quantity."""
     best: dict[str, list[Effect]] = {}
     for rows in compared:
-        effects = [
-            Effect(_arm(c.pair.first), HEADLINES[c.score], c.difference.mean, half, _at(c.budget))
-            for c in rows
-            if is_gain_of_training(c.pair) and (half := c.difference.half_width) is not None
-        ]
+        effects = _effects(c for c in rows if is_gain_of_training(c.pair))
         best.setdefault(rows[0].score, _best(effects, rows[0].better))
     generation = next((best[score] for score in _GENERATION if best.get(score)), [])
     return best.get(AS_USED, []) + generation
+
+
+def _effects(compared: Iterable[Comparison], noun: str = "the arm") -> list[Effect]:
+    """Return the effects of the comparisons that have an interval."""
+    return [
+        Effect(f"{noun} \u201c{c.pair.first.label}\u201d", HEADLINES[c.score], c.difference.mean, half, _at(c.budget))
+        for c in compared
+        if (half := c.difference.half_width) is not None
+    ]
 
 
 def _best(effects: list[Effect], better: str | None) -> list[Effect]:
@@ -121,10 +139,6 @@ def _best(effects: list[Effect], better: str | None) -> list[Effect]:
 
 def _feedback(operator: str, weight: float) -> str:
     return f"{operator} feedback at weight {weight:g}"
-
-
-def _arm(arm: Arm) -> str:
-    return f"the arm \u201c{arm.label}\u201d"
 
 
 def _at(budget: int | None) -> str:

@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from arcmask import figures
-from arcmask.report.comparisons import Comparison, Pair, by_second, headlines, pairs
+from arcmask.report.comparisons import Comparison, Pair, by_second, headlines, main_pairs, pairs
 from arcmask.report.figure import SIZE, Drawing, Look, legend_below, looks, name_axes
 from arcmask.report.folder import Arm, Experiment
 from arcmask.report.paper import MEANS, paper_arm
@@ -107,7 +107,7 @@ def forest_plot(experiment: Experiment, compared: list[Comparison]) -> list[Draw
     if not columns:
         return []
     shown = {row.pair for column in columns for row in column}
-    names, lines = _arrange([pair for pair in pairs(experiment) if pair in shown])
+    names, lines = _arrange([pair for pair in main_pairs(experiment) if pair in shown])
     height = -min(lines.values()) + 1
     canvas, panels = figures.panels(SIZE[0], 1.1 + _LINE * height, len(columns), sharey=True)
     style = looks(list(experiment.arms.values()))

@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from arcmask.errors import ArcmaskError
-from arcmask.report.comparisons import Comparison, by_second, comparisons, headlines, multiplicity_note, pairs
-from arcmask.report.conclusion import conclusion
+from arcmask.report.comparisons import Comparison, by_second, comparisons, headlines, main_pairs, multiplicity_note
+from arcmask.report.conclusion import conclusion, training_note
 from arcmask.report.folder import Experiment, read_run
 from arcmask.report.quantities import AS_USED, HEADLINES, Headline, Point, bounds, mean_point, point, quantities
 from arcmask.report.wording import NONE, PLUS_MINUS, count, listed
@@ -33,7 +33,8 @@ def terminal_table(folder: str | Path) -> Group:
     shown += [_means(experiment), Text(_explanation(experiment), style="dim")]
     if compared:
         shown += [Text(), _differences(experiment, compared), Text(_legend(experiment, compared), style="dim")]
-        shown += [Text(), Text(multiplicity_note(compared))]
+        notes = filter(None, (training_note(experiment, compared), multiplicity_note(compared)))
+        shown += [part for note in notes for part in (Text(), Text(note))]
     missing = [Text(f"missing: {line}", style="yellow") for line in experiment.missing()]
     return Group(*shown, *([Text(), *missing] if missing else []), Text())
 
@@ -79,7 +80,7 @@ def _differences(experiment: Experiment, compared: list[Comparison]) -> Table:
     table = _table(f"Paired differences{at}, seed by seed", ["arm"])
     for label, title in titles.items():
         _add_column(table, title if list(titles.values()).count(title) == 1 else label.replace(" (", "\n("))
-    for second, group in by_second(pairs(experiment)):
+    for second, group in by_second(main_pairs(experiment)):
         table.add_section()
         table.add_row(_name(f"vs. {second.name}"))
         for pair in group:
