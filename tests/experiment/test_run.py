@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -93,6 +94,18 @@ def test_what_is_there_is_not_done_again(plan, unbroken):
     before.pop(unbroken / ".lock")  # it names the process that holds the folder
     reproduce(plan, unbroken)
     assert all(path.stat().st_mtime_ns == then for path, then in before.items())
+
+
+def test_a_kill_between_the_samples_and_their_time_leaves_nothing_behind(plan, unbroken, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(unbroken, folder)
+    timing = next(folder.rglob("timing.json"))
+    samples = timing.with_name("samples.jsonl").read_bytes()
+    timing.rename(timing.with_name("timing.json.tmp"))
+    reproduce(plan, folder)
+    assert json.loads(timing.read_text())["calls"] == 0, "the samples were all there"
+    assert timing.with_name("samples.jsonl").read_bytes() == samples
+    assert not list(folder.rglob("*.tmp"))
 
 
 def test_another_plan_in_the_same_folder_is_refused(plan, tmp_path):

@@ -256,7 +256,7 @@ class Experiment:
             self._samples_of(arm, seed, budget),
             self.costs.sampling(self.plan.arms[arm], budget),
             True,
-            lambda: count_lines(path) >= count,
+            lambda: count_lines(path) >= count and path.with_name(TIMING).exists(),
             partial(self._generate, arm, seed, budget, path),
             lambda: min(1.0, count_lines(path) / count),
         )
@@ -299,8 +299,9 @@ class Experiment:
         calls, start = 0, time.monotonic()
         for records in generate(config, lambda _: denoiser):
             calls += sum(record["calls"] for record in records)
-        if calls and self.rank == 0:  # the report shows the time of a call
-            write_whole(path.with_name(TIMING), json_bytes({"calls": calls, "seconds": time.monotonic() - start}))
+        timing = path.with_name(TIMING)  # the report shows the time of a call
+        if self.rank == 0 and (calls or not timing.exists()):
+            write_whole(timing, json_bytes({"calls": calls, "seconds": time.monotonic() - start}))
 
     def _score(self, cell: Path, seed: int) -> None:
         generation, samples = self.plan.generation, read_samples(str(cell / SAMPLES))
