@@ -28,7 +28,6 @@ from arcmask.data.row_corpus import as_rows
 from arcmask.data.tokenizers import adopt_tokenizer
 from arcmask.diagnostics.inspection import Inspection
 from arcmask.errors import ArcmaskError
-from arcmask.evaluation.texts import SampleSet
 from arcmask.feedback import Operator, find_operator
 from arcmask.feedback.registry import Function
 from arcmask.files import json_bytes, write_whole
@@ -40,6 +39,7 @@ from arcmask.ranks import rank
 from arcmask.recipes import add_operators, find_experiment
 from arcmask.rows import Rows
 from arcmask.sampling import Samples
+from arcmask.sampling.sample_file import SampleSet
 from arcmask.sampling.side_by_side import trace_arms
 from arcmask.settings.evaluate import EvaluateConfig
 from arcmask.settings.experiment import Changes, Plan
@@ -142,7 +142,7 @@ def inspect(
     return diagnostics.inspect(build_from_keywords(InspectConfig, **names, **settings), denoiser, corpus)
 
 
-@takes_settings(ExploreConfig, "num", "batch_size")
+@takes_settings(ExploreConfig, "num", "batch_size", "prompts")
 def explore(
     model: Name | Denoiser,
     *,

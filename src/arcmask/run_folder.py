@@ -5,7 +5,8 @@ Training, experiments, diagnostics, the report and checkpoints all go through th
 A training run holds config.yaml, metrics.jsonl and checkpoints/step-0001000/. An experiment holds plan.json,
 base/inspect/, and for each arm and seed a training run, likelihood.json, and per budget samples.jsonl, timing.json and
 scores.json.
-An arm with tuned feedback has the checkpoint tuned/ instead of training runs.
+An arm with tuned feedback has the checkpoint tuned/ instead of training runs. If samples fill in held-out rows,
+prompts/ has those of each seed.
 """
 
 import json
@@ -196,6 +197,11 @@ def cell_folder(experiment: Path, arm: str, seed: int, budget: int | None = None
     """Return the folder of an arm and a seed, or of one of its budgets."""
     folder = experiment / arm / f"seed-{seed}"
     return folder if budget is None else folder / f"steps-{budget}"
+
+
+def prompts_file(experiment: Path, seed: int) -> Path:
+    """Return the file of the prompts of a seed, if they are held-out rows."""
+    return experiment / "prompts" / f"seed-{seed}.jsonl"
 
 
 @contextmanager

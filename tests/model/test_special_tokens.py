@@ -22,10 +22,10 @@ from arcmask.diagnostics.predictions import predict
 from arcmask.errors import ArcmaskError
 from arcmask.evaluation import Reference
 from arcmask.evaluation.sets import _default_tokenizer
-from arcmask.evaluation.texts import SampleSet
 from arcmask.feedback import Confidence, SoftMask
 from arcmask.objective import TwoPass
-from arcmask.sampling.generate import prompt_ids
+from arcmask.sampling.prompts import prompt_ids
+from arcmask.sampling.sample_file import SampleSet
 
 TEXTS = ["We hold these truths to be self evident, that all men are created equal."] * 4
 SIZE = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 48}

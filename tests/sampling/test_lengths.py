@@ -13,7 +13,7 @@ from arcmask.feedback import Confidence, SoftMask
 from arcmask.rows import PaddedRows
 from arcmask.sampling import RULES
 from arcmask.sampling.draws import Draws
-from arcmask.sampling.generate import start_tokens
+from arcmask.sampling.prompts import start_tokens
 
 LENGTHS = [5, 11, 8, 11]
 FEEDBACK = {"none": None, "fed": SoftMask(confidence=Confidence(fixed=0.4))}

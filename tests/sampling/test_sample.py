@@ -199,7 +199,8 @@ def test_the_band_is_that_of_the_training_unless_it_is_given(model):
 def test_the_function_and_the_command_have_the_same_settings():
     parameters = inspect.signature(sample).parameters.items()
     function = {name: one.default for name, one in parameters if name not in ("denoiser", "trace", "progress")}
-    command = {one.name: one.default for one in fields(SampleConfig) if one.name not in ("checkpoint", "out")}
+    files = ("checkpoint", "prompts", "out")
+    command = {one.name: one.default for one in fields(SampleConfig) if one.name not in files}
     # None means no feedback in Python; on the command line it is what is not given, and `none` means no feedback.
     assert (function.pop("feedback"), command.pop("feedback")) == ("trained", None)
     assert function == command

@@ -92,4 +92,6 @@ def _depends(score: dict[str, Any]) -> str:
         return f"{score['features']}, {score['references']} references, {len(score['kmeans_seeds'])} seeds"
     if "reference" in score:
         return f"{score['words']} words against {score['reference']}"
+    if "data" in score:
+        return f"edits, {score['rows']} training rows of {score['data']}"
     return str(score.get("tokenizer", score.get("of", "")))

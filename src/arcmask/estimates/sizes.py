@@ -57,8 +57,12 @@ KNOWN = {
     "smollm2-135m": Layout(
         width=576, blocks=30, vocabulary=49_152, matrices=106_168_320, parameters=134_515_008, longest=8192
     ),
+    "sapiens-vh": Layout(width=128, blocks=4, vocabulary=25, matrices=540_672, parameters=568_985, longest=146),
 }
-_KNOWN_BASES = {"kuleshov-group/mdlm-owt": MDLMConfig()}
+_KNOWN_BASES: dict[str, MDLMConfig | Layout] = {
+    "kuleshov-group/mdlm-owt": MDLMConfig(),
+    "antiberty": Layout(width=512, blocks=8, vocabulary=25, matrices=25_427_968, parameters=25_759_769, longest=512),
+}
 
 
 def base_layout(name: str, vocabulary: int | None = None) -> Layout:
@@ -67,7 +71,8 @@ def base_layout(name: str, vocabulary: int | None = None) -> Layout:
         assert vocabulary is not None
         return _mdlm_layout(size_config(name.removeprefix("new:"), vocabulary))
     if name in _KNOWN_BASES:
-        return _mdlm_layout(_KNOWN_BASES[name])
+        known = _KNOWN_BASES[name]
+        return known if isinstance(known, Layout) else _mdlm_layout(known)
     return _checkpoint_layout(find_checkpoint(name))
 
 

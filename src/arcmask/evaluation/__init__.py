@@ -1,6 +1,7 @@
 """Evaluation: scores of text with their uncertainty, held-out likelihood, and statistics over seeds."""
 
 from arcmask.evaluation.evaluator import Evaluator, open_evaluator
+from arcmask.evaluation.nearest import Neighbours
 from arcmask.evaluation.sapiens import Sapiens
 from arcmask.evaluation.sets import evaluate, evaluate_set, likelihood, over_sets
 from arcmask.evaluation.statistics import (
@@ -13,12 +14,14 @@ from arcmask.evaluation.statistics import (
     relative_change,
     summarize,
 )
-from arcmask.evaluation.texts import Reference, ReferenceWords, read_samples
+from arcmask.evaluation.texts import Reference, ReferenceWords
+from arcmask.sampling.sample_file import read_samples
 from arcmask.settings.evaluate import EvaluateConfig, PerplexitySettings
 
 __all__ = [
     "EvaluateConfig",
     "Evaluator",
+    "Neighbours",
     "PairedChange",
     "PairedDifference",
     "PerplexitySettings",

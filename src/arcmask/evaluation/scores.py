@@ -7,7 +7,8 @@ not predicted. A text longer than the context is read in windows, each one strid
 once, in the first window that holds it.
 
 The counts need no evaluator: entropy of tokens, distinct n-grams, repetition, and the share of real words. Each is a
-mean or a ratio of sums over samples, with a bootstrap interval over samples.
+mean or a ratio of sums over samples, with a bootstrap interval over samples. Where there are training rows to compare
+with, two more say whether a model recites: the edits to the nearest row, and the share of distinct samples.
 
 MAUVE measures how similarly samples and real text spread over clusters of a causal LM's features. The features are
 computed here, through the cache; mauve-text computes the score. The seed of its clustering alone moves the score by as
@@ -31,6 +32,7 @@ from torch import Tensor
 from arcmask.errors import ArcmaskError
 from arcmask.evaluation.cache import Batch, Cache, Share, text_key, through_cache
 from arcmask.evaluation.evaluator import END, Evaluator
+from arcmask.evaluation.nearest import Neighbours
 from arcmask.evaluation.statistics import bootstrap_interval, bootstrap_ratio, summarize
 from arcmask.evaluation.texts import ReferenceWords, words_of
 from arcmask.ranks import own_threads
@@ -221,6 +223,15 @@ def real_word_score(texts: Sequence[str], reference: ReferenceWords, seed: int) 
         "samples": len(texts),
         "reference": reference.source,
         "reference_words": len(reference.words),
+    }
+
+
+def nearest_scores(texts: Sequence[str], neighbours: Neighbours, seed: int) -> dict[str, dict[str, Any]]:
+    """Return the edits from a sample to the nearest training row, averaged, and the share of distinct samples."""
+    edits = [float(neighbours.distance(tokens)) for tokens in neighbours.encode(texts)]
+    return {
+        "distinct_samples": {"value": len(set(texts)) / len(texts), "interval": None, "samples": len(texts)},
+        "nearest": _mean(edits, seed) | {"data": neighbours.source, "rows": len(neighbours)},
     }
 
 

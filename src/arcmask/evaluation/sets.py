@@ -21,8 +21,9 @@ from arcmask.downloads import cache_folder
 from arcmask.errors import ArcmaskError
 from arcmask.evaluation.cache import Share
 from arcmask.evaluation.evaluator import Evaluator, check_evaluator, open_evaluator
+from arcmask.evaluation.nearest import Neighbours, open_neighbours
 from arcmask.evaluation.statistics import half_width, summarize
-from arcmask.evaluation.texts import Reference, ReferenceWords, SampleSet, read_samples
+from arcmask.evaluation.texts import Reference, ReferenceWords
 from arcmask.feedback import find_operator
 from arcmask.files import sha256
 from arcmask.model import Denoiser
@@ -30,6 +31,7 @@ from arcmask.objective import TwoPass, Way, likelihood_bounds
 from arcmask.progress import Progress
 from arcmask.rows import Rows
 from arcmask.run_folder import check_output, read_settings
+from arcmask.sampling.sample_file import SampleSet, read_samples
 from arcmask.settings.evaluate import KMEANS_SEEDS, EvaluateConfig, PerplexitySettings
 
 _DEFAULT = PerplexitySettings()
@@ -80,6 +82,8 @@ def check_evaluation(config: EvaluateConfig, corpus: RowCorpus | None = None) ->
             raise ArcmaskError(f"cannot write to {out}: its folder does not exist")
     if config.data is not None and corpus is None:
         open_prepared(config.data, "validation")
+    if config.nearest is not None:
+        open_neighbours(config.nearest)
     if config.operator is not None:
         find_operator(config.operator)
     if config.checkpoint is not None or len(config.samples) > 1:
@@ -131,6 +135,7 @@ def evaluate_set(
     evaluator: Evaluator | None = None,
     features: Evaluator | None = None,
     mauve_reference: Sequence[str] | None = None,
+    neighbours: Neighbours | None = None,
     perplexity: PerplexitySettings = _DEFAULT,
     mauve_seed: int | None = None,
     kmeans_seeds: Sequence[int] = KMEANS_SEEDS,
@@ -144,7 +149,8 @@ def evaluate_set(
     Entropy counts `token_lists`, whose tokenizer is named by `tokenizer`; without them, the tokens that `tokenizer`
     makes. Perplexity needs `evaluator`. MAUVE compares the samples with `mauve_reference` by the features of
     `features`, or of the evaluator. It is the value of `mauve_seed`, or without one the mean over `kmeans_seeds`. The
-    folder `cache` (default: the user's) keeps the evaluators' results.
+    distance to the nearest training row and the share of distinct samples need `neighbours`. The folder `cache`
+    (default: the user's) keeps the evaluators' results.
 
     >>> from arcmask.evaluation import evaluate_set
     >>> evaluate_set(["a b a b", "one two"])["scores"]["distinct_1"]["value"]
@@ -171,6 +177,8 @@ def evaluate_set(
     scores["repetition"] = scoring.repetition_score(texts, seed)
     if reference_words is not None:
         scores["real_word_rate"] = scoring.real_word_score(texts, reference_words, seed)
+    if neighbours is not None:
+        scores |= scoring.nearest_scores(texts, neighbours, seed)
     if mauve_reference is not None:
         model = features or evaluator
         if model is None:
@@ -261,7 +269,7 @@ class _Inputs:
 
     reference: Reference | None
     tokenizer: Tokenizer | None  # that the user named
-    decoder: Tokenizer | None  # that, or the reference's
+    decoder: Tokenizer | None  # that, or that of the reference or of the rows to compare with
     sets: list[SampleSet]
     mauve_references: list[list[str] | None]  # for each set
     tokenizers: Sequence[Tokenizer | str] = ()  # of the entropy of each set, once opened, as the models
@@ -288,6 +296,8 @@ def _read_sets(config: EvaluateConfig, in_memory: Mapping[str, SampleSet]) -> _I
         reference = Reference(config.reference, None if texts is None else texts.texts)
     tokenizer = None if config.tokenizer is None else open_tokenizer(config.tokenizer)
     decoder = tokenizer or (None if reference is None else reference.tokenizer())
+    if decoder is None and config.nearest is not None:
+        decoder = open_prepared(config.nearest).tokenizer()
     skip = config.bad_lines == "skip"
     sets = [
         in_memory.get(source) or read_samples(source, skip_bad_lines=skip, tokenizer=decoder)
@@ -319,6 +329,7 @@ def _evaluate_sets(config: EvaluateConfig, inputs: _Inputs, share: Share) -> dic
     options |= {name: getattr(config, name) for name in ("perplexity", "mauve_seed", "kmeans_seeds", "seed")}
     options |= {"evaluator": evaluator, "features": features}
     options["reference_words"] = None if reference is None else reference.words()
+    options["neighbours"] = None if config.nearest is None else Neighbours.open(config.nearest)
     records = {}
     for one, mauve_reference, counted in zip(sets, inputs.mauve_references, inputs.tokenizers, strict=True):
         options["token_lists"] = one.token_lists if inputs.tokenizer is None else None

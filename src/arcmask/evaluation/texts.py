@@ -1,17 +1,11 @@
-"""Samples and reference text, read from files: a prepared folder, JSON lines, lines of text, or one text per file.
+"""Reference text: a prepared folder, or anything that samples can be; its words, and texts drawn from it."""
 
-Errors name the file and the line.
-"""
-
-import json
 import re
-import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -20,99 +14,16 @@ from arcmask.data.prepared import INDEX
 from arcmask.errors import ArcmaskError
 from arcmask.evaluation.evaluator import END
 from arcmask.rows import PaddedRows, Rows
+from arcmask.sampling.sample_file import read_samples
 
 _WORD = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]+)*")
 _TOKENS_FOR_WORDS = 20_000_000  # tokens of a corpus whose words are collected, at most
 _ROWS_AT_A_TIME = 8192
 
 
-@dataclass(frozen=True)
-class SampleSet:
-    """A set of samples: texts, and their tokens if the file has them."""
-
-    source: str
-    texts: list[str]
-    token_lists: list[list[int]] | None
-    skipped: list[str] = field(default_factory=list)  # a description of each line that could not be read
-
-
 def words_of(text: str) -> list[str]:
     """Return the words of a text: runs of letters in lower case, apostrophes inside; end-of-text is not a word."""
     return _WORD.findall(text.replace(END, " ").casefold())
-
-
-def read_samples(source: str, *, skip_bad_lines: bool = False, tokenizer: Tokenizer | None = None) -> SampleSet:
-    """Read a set of samples: a .jsonl file, a text file with one sample per line, or a folder with one per file.
-
-    Lines with an `index` are put in its order, since several processes append them in any. `tokenizer` decodes
-    lines that have tokens and no text. A bad line raises, or is left out with a warning.
-    """
-    path = Path(source)
-    if not path.exists():
-        raise ArcmaskError(f"there is no file or folder {source}")
-    samples: list[tuple[int | None, str, list[int] | None]] = []
-    skipped: list[str] = []
-    for where, content in _pieces(path):
-        try:
-            samples.append(_parse(content, path.suffix == ".jsonl", tokenizer))
-        except ValueError as error:
-            if not skip_bad_lines:
-                raise ArcmaskError(f"{where} {error}") from error
-            warnings.warn(f"{where} {error}; it is left out", stacklevel=2)
-            skipped.append(f"{where} {error}")
-    if not samples:
-        raise ArcmaskError(f"{source} holds no samples")
-    if all(index is not None for index, *_ in samples):
-        samples.sort(key=lambda sample: sample[0] or 0)
-    token_lists = [tokens for *_, tokens in samples if tokens is not None]
-    has_tokens = len(token_lists) == len(samples)
-    return SampleSet(source, [text for _, text, _ in samples], token_lists if has_tokens else None, skipped)
-
-
-def _pieces(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield the file and line of each sample, in words, and its bytes."""
-    if path.is_dir():
-        for file in sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith(".")):
-            yield str(file), file.read_bytes()
-        return
-    lines = path.read_bytes().split(b"\n")
-    if not lines[-1]:
-        lines.pop()
-    for number, line in enumerate(lines, 1):
-        if path.suffix == ".jsonl" and not line.strip():
-            continue
-        yield f"{path}, line {number},", line.removesuffix(b"\r")
-
-
-def _parse(content: bytes, is_json: bool, tokenizer: Tokenizer | None) -> tuple[int | None, str, list[int] | None]:
-    """Return the index, the text and the tokens of a sample; None for what it does not have.
-
-    A ValueError is the end of a sentence that names the line.
-    """
-    try:
-        decoded = content.decode("utf-8")
-    except UnicodeDecodeError:
-        raise ValueError("is not UTF-8") from None
-    if not is_json:
-        return None, decoded, None
-    try:
-        record = json.loads(decoded)
-    except (ValueError, RecursionError):
-        raise ValueError("is not JSON") from None
-    record = record if isinstance(record, dict) else {}
-    tokens, text = record.get("tokens"), record.get("text")
-    if tokens is not None and not (isinstance(tokens, list) and all(map(_is_token, tokens))):
-        raise ValueError('has "tokens" that are not a list of numbers')
-    if text is None and tokens is not None and tokenizer is not None:
-        text = tokenizer.decode(tokens)
-    if not isinstance(text, str):
-        raise ValueError('has no "text"')
-    index = record.get("index")
-    return index if _is_token(index) else None, text, tokens
-
-
-def _is_token(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 2**31
 
 
 @dataclass(frozen=True)

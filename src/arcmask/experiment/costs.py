@@ -15,6 +15,7 @@ _CHARACTERS_PER_TOKEN = 4
 _TIMES, _INSPECTED = 9, 2048  # of an inspection: times, and tokens at each
 _FIGURES = 5.0  # seconds that its figures take
 _BAND = (0.2, 0.8)
+_NEAREST = 0.2  # seconds to find the nearest of 10,000 rows of 120 tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +85,8 @@ class Costs:
                 total += work.scoring(layout, min(length, 1024), with_losses=has_losses) * tokens
         seeds = len(generation.kmeans_seeds) + (generation.mauve_seed is not None) if generation.features else 0
         clusters = work.clustering(generation.samples) * seeds
-        return self.machine.seconds(total, generation.evaluator_precision) + clusters + 0.1
+        edits = generation.samples * _NEAREST if generation.nearest else 0.0
+        return self.machine.seconds(total, generation.evaluator_precision) + clusters + edits + 0.1
 
     def by_kind(self) -> dict[str, float]:
         """Return the seconds of all stages by their kind. What one process does alone is shared out between them."""

@@ -8,15 +8,19 @@ from arcmask.data.job import rows_to_come
 from arcmask.data.packing import describe_job
 from arcmask.data.prepared import is_prepared
 from arcmask.errors import ArcmaskError
+from arcmask.evaluation.nearest import open_neighbours
 from arcmask.evaluation.scores import LEAST, has_mauve
 from arcmask.experiment.extension import check_extension
+from arcmask.experiment.prompts import held_out_prompts
 from arcmask.feedback import find_operator
 from arcmask.files import UNFINISHED, writable
 from arcmask.model import Model
 from arcmask.ranks import rank, world_size
-from arcmask.run_folder import LOCK, PLAN, SAMPLES, TRAINING, cell_folder, read_settings
+from arcmask.run_folder import LOCK, PLAN, SAMPLES, TRAINING, cell_folder, prompts_file, read_settings
 from arcmask.sampling import generate
+from arcmask.sampling.prompts import Prompts, open_prompts
 from arcmask.settings.experiment import Plan
+from arcmask.settings.sample import SampleConfig
 from arcmask.training.checks import check_batches, check_before_loading
 from arcmask.training.start import set_up
 
@@ -28,7 +32,9 @@ def check_plan(plan: Plan, folder: Path) -> None:
     for config in plan.trainings:
         check_batches(config, world_size())
     for arm in plan.arms if plan.budgets else ():
-        generate.check_settings(plan.sample(arm, plan.base, plan.seeds[0], plan.budgets[0], folder / SAMPLES))
+        generate.check_settings(_sample(plan, arm, folder))
+    if plan.budgets and plan.generation.ends is None:
+        open_prompts(_sample(plan, next(iter(plan.arms)), folder))
     needs_mauve, samples = plan.generation.features is not None and bool(plan.budgets), plan.generation.samples
     if needs_mauve and not has_mauve():
         raise ArcmaskError(
@@ -46,6 +52,12 @@ def check_plan(plan: Plan, folder: Path) -> None:
     writable(folder, is_folder=True)
 
 
+def _sample(plan: Plan, arm: str, folder: Path) -> SampleConfig:
+    """Return the settings of the first cell of an arm."""
+    seed = plan.seeds[0]
+    return plan.sample(arm, plan.base, seed, plan.budgets[0], folder / SAMPLES, prompts_file(folder, seed))
+
+
 def check_fit(plan: Plan, folder: Path, base: Model | None) -> None:
     """Check that the base and the data fit each other, the samples and the settings of training.
 
@@ -58,6 +70,8 @@ def check_fit(plan: Plan, folder: Path, base: Model | None) -> None:
         for training in plan.trainings:
             if training is not plan.pretrain:  # which makes the base
                 set_up(training, base)
+        if plan.budgets and plan.generation.prompts is not None:
+            Prompts(plan.generation.prompts).starts(base, length, plan.generation.samples)
     if plan.prepare is not None and not is_prepared(plan.data):
         describe_job(plan.prepare)
         form = rows_to_come(plan.prepare)
@@ -67,6 +81,10 @@ def check_fit(plan: Plan, folder: Path, base: Model | None) -> None:
     corpus = open_prepared(plan.data, "validation")
     if base is not None:
         check_corpus(corpus, base)
+    if plan.budgets and plan.generation.nearest:
+        open_neighbours(plan.data)
+    for seed in plan.seeds if plan.budgets and plan.generation.ends is not None else ():
+        held_out_prompts(corpus, plan.generation, seed)
     seed = plan.seeds[0]
     for arm in (*plan.arms, *plan.ablations):
         config = plan.train(arm, seed)

@@ -5,6 +5,7 @@ its share of the bounds and scores, a cell at a time. Ranks wait for files and n
 for an hour breaks no collective operation.
 """
 
+import json
 import os
 import platform
 import time
@@ -24,10 +25,11 @@ from arcmask.checkpoint import load, load_for_use
 from arcmask.data import open_prepared, prepare
 from arcmask.diagnostics.inspection import inspect
 from arcmask.estimates.phrases import format_duration
-from arcmask.evaluation import Reference, evaluate_set, likelihood, open_evaluator, read_samples
+from arcmask.evaluation import Neighbours, Reference, evaluate_set, likelihood, open_evaluator, read_samples
 from arcmask.experiment.clock import Clock
 from arcmask.experiment.estimate import find_costs
 from arcmask.experiment.plan_checks import check_fit, check_plan
+from arcmask.experiment.prompts import held_out_prompts
 from arcmask.experiment.results import (
     count_lines,
     is_inspected,
@@ -51,6 +53,7 @@ from arcmask.run_folder import (
     TUNED,
     cell_folder,
     locked_run,
+    prompts_file,
     wait_for_file,
 )
 from arcmask.sampling.generate import generate
@@ -105,6 +108,7 @@ class Experiment:
         self.rank, self.world = rank(), world_size()
         self._open_evaluator = cache(open_evaluator)
         self._reference_words = cache(lambda: Reference(plan.data).words())
+        self._neighbours = cache(lambda: Neighbours.open(plan.data) if plan.generation.nearest else None)
 
     def open(self, command: str) -> None:
         """Check the plan, open the evaluators, prepare the data, and create the folder or check that it fits."""
@@ -129,6 +133,8 @@ class Experiment:
             self._write_plan(path, settings | {"command": command})
         else:
             _wait_until(path.exists)
+        if self.plan.budgets and generation.ends is not None:
+            self._write_prompts()
 
     def _train_base(self, config: TrainConfig) -> None:
         """Train the base that all arms start from, unless it is there."""
@@ -157,6 +163,17 @@ class Experiment:
         }
         self.folder.mkdir(parents=True, exist_ok=True)
         write_whole(path, json_bytes(settings))
+
+    def _write_prompts(self) -> None:
+        """Write the prompts of each seed, by the first rank; the others wait. A larger plan adds lines."""
+        corpus, generation = open_prepared(self.plan.data, "validation"), self.plan.generation
+        for seed in self.plan.seeds:
+            path = prompts_file(self.folder, seed)
+            if self.rank == 0:
+                prompts = held_out_prompts(corpus, generation, seed)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_whole(path, "".join(f"{json.dumps(prompt)}\n" for prompt in prompts).encode())
+            _wait_until(lambda path=path: count_lines(path) >= generation.samples)  # type: ignore[misc]
 
     def run(self) -> None:
         """Run all stages that are not done, and announce each with the time left."""
@@ -294,7 +311,8 @@ class Experiment:
         write_whole(cell / LIKELIHOOD, json_bytes(bounds))
 
     def _generate(self, arm: str, seed: int, budget: int, path: Path) -> None:
-        config = self.plan.sample(arm, self._checkpoint(arm, seed), seed, budget, path)
+        prompts = prompts_file(self.folder, seed)
+        config = self.plan.sample(arm, self._checkpoint(arm, seed), seed, budget, path, prompts)
         denoiser = load_for_use(config.checkpoint)
         calls, start = 0, time.monotonic()
         for records in generate(config, lambda _: denoiser):
@@ -320,6 +338,7 @@ class Experiment:
             mauve_seed=generation.mauve_seed,
             kmeans_seeds=generation.kmeans_seeds,
             mauve_reference=references,
+            neighbours=self._neighbours(),
             seed=seed,
             cache=self.folder / "cache",
             source=SAMPLES,

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from arcmask.errors import check_choice
+from arcmask.recipes.antibody_plans import ANTIBODY
 from arcmask.recipes.arms import add_operators
 from arcmask.recipes.paper_plans import PAPER
 from arcmask.recipes.plan_files import is_plan_file, open_plan, plan_to_yaml
@@ -28,7 +29,7 @@ RECIPES |= {f"sotu-tiny-{operator}": partial(sotu_tiny, operator) for operator i
 RECIPES |= {f"owt-continue-{operator}": partial(owt_continue, operator) for operator in OPERATOR_NAMES}
 
 EXPERIMENTS: dict[str, Callable[[], Plan]] = {
-    function.__name__.replace("_", "-"): function for function in (*QUICKSTART, *PAPER)
+    function.__name__.replace("_", "-"): function for function in (*QUICKSTART, *PAPER, *ANTIBODY)
 }
 
 

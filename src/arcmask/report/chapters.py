@@ -27,7 +27,7 @@ from arcmask.report.tables import bound_table, difference_table, gain_table, int
 from arcmask.report.training_figures import experiment_figures
 from arcmask.report.training_tables import ablation_tables, likelihood_table, regime_table
 from arcmask.report.wording import count, listed
-from arcmask.run_folder import INSPECTION
+from arcmask.run_folder import INSPECTION, prompts_file
 
 _PNG, _HEADER = b"\x89PNG\r\n\x1a\n", 24  # a file's first bytes, and the end of its width and height
 # Name of a diagnostic -> title, in the order in which they are shown.
@@ -77,7 +77,7 @@ def _scope(experiment: Experiment) -> str:
 
 
 def _setup(experiment: Experiment) -> list[Block]:
-    plan = experiment.plan
+    plan, prompts = experiment.plan, _prompts(experiment)
     sampling = {key.replace("_", " "): value for key, value in (plan.get("sampling") or {}).items()}
     facts = {
         "Recipe": plan.get("recipe"),
@@ -87,7 +87,8 @@ def _setup(experiment: Experiment) -> list[Block]:
         "Tokenizer": plan.get("tokenizer"),
         "Seeds": listed(experiment.seeds),
         "Budgets": f"T = {listed(experiment.budgets)} denoising steps" if experiment.budgets else None,
-        "Samples": f"{plan.get('samples')} per cell, {plan.get('length')} tokens each",
+        "Samples": f"{plan.get('samples')} per cell, {'up to ' if prompts else ''}{plan.get('length')} tokens each",
+        "Prompts": prompts,
         "Sampling": ", ".join(
             key if value is True else f"{key} {value}" for key, value in sampling.items() if value not in (None, False)
         ),
@@ -111,6 +112,18 @@ def _setup(experiment: Experiment) -> list[Block]:
     ]
 
 
+def _prompts(experiment: Experiment) -> str | None:
+    """Describe what samples start from; None if they start from masks alone."""
+    plan = experiment.plan
+    if not plan.get("ends"):
+        return plan.get("prompts")
+    first, last = plan["ends"]
+    return (
+        f"the first {first} and the last {last} tokens of a held-out row are given; "
+        f"{count(plan.get('fills', 1), 'sample')} for each row"
+    )
+
+
 def _method(experiment: Experiment) -> list[Block]:
     if not any(arm.has_feedback for arm in experiment.arms.values()):
         return []
@@ -123,7 +136,10 @@ def _method(experiment: Experiment) -> list[Block]:
 def _missing(experiment: Experiment) -> list[Block]:
     lines = experiment.missing()
     available = {quantity.score for quantity in quantities(experiment, MAIN)}
-    planned = {"generative_perplexity": experiment.plan.get("evaluator"), "mauve": experiment.plan.get("features")}
+    plan = experiment.plan
+    planned = {"generative_perplexity": plan.get("evaluator"), "mauve": plan.get("features")}
+    planned |= dict.fromkeys(("distinct_samples", "nearest"), plan.get("nearest"))
+    planned["real_word_rate"] = plan.get("tokenizer") != "residues"  # sequences have no words
     absent = [score for score in MAIN if score not in available and planned.get(score, True)]
     if experiment.scores:
         lines += [f"no cell has a {KINDS[score].label} score" for score in absent]
@@ -218,10 +234,18 @@ def _sample_command(experiment: Experiment) -> list[str]:
             recorded = {name: records[0][name] for name in names if records[0].get(name) not in (None, False)}
             settings = {"num": experiment.plan.get("samples"), "steps": budget, "seed": seed} | recorded
             options = [word for name, value in settings.items() for word in (f"--{name}", str(value).lower())]
+            options += _prompt_options(experiment, seed)
             options += ["--feedback", "none"] if experiment.arms[arm].kind == "base" else []
             checkpoint = experiment.checkpoint(arm, seed)
             return [shlex.join(["arcmask", "sample", checkpoint, *options, "--out", "again.jsonl"])]
     return []
+
+
+def _prompt_options(experiment: Experiment, seed: int) -> list[str]:
+    """Return the option that names the file of prompts, if there is one."""
+    plan = experiment.plan
+    path = prompts_file(experiment.folder, seed) if plan.get("ends") else plan.get("prompts")
+    return [] if path is None else ["--prompts", str(path)]
 
 
 def inspection_figures(experiment: Experiment, titles: Mapping[str, str]) -> list[Picture]:

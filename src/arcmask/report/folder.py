@@ -125,7 +125,8 @@ class Experiment:
 
     def budget_label(self, steps: int) -> str:
         """Return the steps as a fraction of the length, as the paper writes them."""
-        length = self.plan.get("length")
+        has_prompts = self.plan.get("ends") or self.plan.get("prompts")
+        length = None if has_prompts else self.plan.get("length")  # with prompts, it is the longest
         return f"{Fraction(steps, length)} ({steps})" if length else str(steps)
 
     def checkpoint(self, arm: str, seed: int) -> str:

@@ -34,6 +34,8 @@ KINDS = {
         digits=2,
     ),
     "entropy": Kind("Entropy", "entropy of the token frequencies within a sample, in nats", None, ("tokenizer",)),
+    "distinct_samples": Kind("Distinct", "share of distinct samples"),
+    "nearest": Kind("Nearest", "edits between a sample and the nearest training row", None, ("data", "rows"), digits=2),
     "real_word_rate": Kind(
         "Real words", "share of the generated words that occur in the reference text", "higher", ("reference",)
     ),
@@ -49,7 +51,8 @@ KINDS = {
     "distinct_3": Kind("Distinct-3", "share of distinct token triples"),
     "repetition": Kind("Repetition", "share of the text that repeats earlier text"),
 }
-MAIN = ("generative_perplexity", "entropy", "real_word_rate", "mauve")
+DIVERSITY = ("entropy", "distinct_samples", "nearest")  # what a good score must be read beside
+MAIN = ("generative_perplexity", *DIVERSITY, "real_word_rate", "mauve")
 FURTHER = "mauve_over_seeds"  # a column beside the main scores, which is not compared: it is MAUVE once more
 BOUNDS = {"two_pass": "as used", "plain": "plain"}  # the bounds of likelihood.json, which have no budget
 
@@ -77,6 +80,8 @@ HEADLINES = {
     AS_USED: Headline("Held-out NLL", "the held-out bound", "nats per token", 4),
     "real_word_rate": Headline("Real words", "the share of real words", "points", 1, scale=100.0),
     "entropy": Headline("Entropy", "the entropy of a sample", "nats"),
+    "distinct_samples": Headline("Distinct", "the share of distinct samples"),
+    "nearest": Headline("Nearest", "the distance to the nearest training row", "edits", 1),
     "mauve": Headline("MAUVE", "MAUVE"),
     "generative_perplexity": Headline("Gen PPL", "generative perplexity", digits=1),
 }

@@ -52,7 +52,7 @@ def main_table(experiment: Experiment) -> Table | None:
     """Return the paper's main table: a row per budget, and per arm generative perplexity and MAUVE."""
     shown = [replace(q, digits=min(q.digits, 4)) for q in quantities(experiment, ("generative_perplexity", "mauve"))]
     if not any(quantity.score == "mauve" for quantity in shown):
-        shown += quantities(experiment, ("real_word_rate",))
+        shown += quantities(experiment, ("nearest", "real_word_rate"))
     if not shown:
         return None
     arms = list(experiment.arms.values())

@@ -68,6 +68,8 @@ def _explanation(experiment: Experiment) -> str:
     has_words = bool(quantities(experiment, ("real_word_rate",)))
     parts = ["Held-out NLL: the bound as used, in nats per token"]
     parts += ["Real words: in %"] if has_words else []
+    has_neighbours = bool(quantities(experiment, ("nearest",)))
+    parts += ["Nearest: edits to the nearest training row"] if has_neighbours else []
     parts += [f"Gen PPL: by {listed(evaluators)}"] if evaluators else []
     return f"{'. '.join(parts)}."
 

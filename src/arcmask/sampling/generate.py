@@ -1,11 +1,10 @@
-"""Generate samples from a denoiser and settings: prompts, feedback by name, batches, and the output file.
+"""Generate samples from a denoiser and settings: feedback by name, batches, and the output file.
 
 Only `make_sampler` turns settings into a `Sampler`.
 
 Shapes: L positions.
 """
 
-import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
@@ -13,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -30,15 +28,13 @@ from arcmask.ranks import rank, world_size
 from arcmask.rows import PaddedRows, Rows, counts_of, tokens_of, trimmed
 from arcmask.sampling.draws import Draws
 from arcmask.sampling.filters import Filter
+from arcmask.sampling.prompts import Prompt, Prompts, open_prompts, pad_id_of, start_tokens
 from arcmask.sampling.rules import Rule, find_rule
 from arcmask.sampling.sample_file import SampleFile
 from arcmask.sampling.sampler import Sampler
 from arcmask.sampling.trace import Trace
 from arcmask.settings import Precision
 from arcmask.settings.sample import SampleConfig
-
-HOLE = "[MASK]"
-Prompt = str | Sequence[int] | Tensor
 
 
 @dataclass(frozen=True)
@@ -172,15 +168,20 @@ def generate(config: SampleConfig, load: Callable[[str], Denoiser]) -> Iterator[
     """
     check_settings(config)
     out = None if config.out is None else writable(Path(config.out))
+    prompts = open_prompts(config)
     denoiser = load(config.checkpoint)
-    starts = start_tokens(denoiser, config.prompt, config.length, config.num)
+    if prompts is None:
+        starts = start_tokens(denoiser, config.prompt, config.length, config.num)
+    else:
+        starts = prompts.starts(denoiser, config.length, config.num)
     sampler = make_sampler(denoiser, config, starts.shape[1], config.feedback or "trained")
     _refuse_unused(config, sampler)
-    file = None if out is None else SampleFile(out, _record_settings(config, sampler, starts.shape[1]))
+    own_prompts = prompts and prompts.text
+    file = None if out is None else SampleFile(out, _record_settings(config, sampler, starts.shape[1]), own_prompts)
     indices = [i for i in range(rank(), config.num, world_size()) if file is None or i not in file.indices]
     with Progress("sampling", unit="samples", total=len(indices)) if file is not None else nullcontext() as progress:
         for batch in _batches(indices, config.batch_size):
-            records = _records(batch, draw_batch(sampler, starts, batch, config), config.checkpoint)
+            records = _records(batch, draw_batch(sampler, starts, batch, config), config.checkpoint, prompts)
             if file is not None and progress is not None:
                 file.append(records)
                 progress.advance(len(records))
@@ -193,18 +194,23 @@ def _refuse_unused(config: SampleConfig, sampler: Sampler) -> None:
         raise ArcmaskError("band has no effect, since there is no feedback; leave it out, or give feedback")
 
 
-def _records(indices: Sequence[int], samples: Samples, checkpoint: str) -> list[dict[str, Any]]:
+def _records(
+    indices: Sequence[int], samples: Samples, checkpoint: str, prompts: Prompts | None
+) -> list[dict[str, Any]]:
     texts: Sequence[str | None] = samples.texts or [None] * len(indices)
     return [
         {"index": index, "text": text, "tokens": tokens, "calls": calls, "checkpoint": checkpoint}
+        | ({} if prompts is None else {"prompt": prompts.text(index)})
         for index, text, tokens, calls in zip(indices, texts, samples.tolist(), samples.calls.tolist(), strict=True)
     ]
 
 
-def _record_settings(config: SampleConfig, sampler: Sampler, length: int) -> dict[str, Any]:
+def _record_settings(config: SampleConfig, sampler: Sampler, length: int | None) -> dict[str, Any]:
     """Return all that a sample depends on, except its index. A hash of the embedding table stands for the model."""
     table, feedback = sampler.denoiser.table, sampler.feedback
     content = table.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
+    # With a file of prompts, each sample records its own prompt, which sets its length if it has holes.
+    prompt, length = ({"prompt": config.prompt}, length) if config.prompts is None else ({}, config.length)
     return {
         "seed": config.seed,
         "steps": sampler.steps,
@@ -219,7 +225,7 @@ def _record_settings(config: SampleConfig, sampler: Sampler, length: int) -> dic
         "top_p": config.top_p,
         "drop_crossing": config.drop_crossing,
         "top_k": config.top_k,
-        "prompt": config.prompt,
+        **prompt,
         "precision": "bfloat16" if uses_bfloat16(config.precision, table.device) else "float32",
         "model": sha256(content)[:16],
     }
@@ -237,20 +243,14 @@ def draw_batch(
     is_free = tokens_of(rows) == denoiser.mask_id
     with autocast(config.precision, denoiser.table.device):
         tokens, calls = sampler.run(trimmed(rows, is_free)[0], draws, record)
-    tokens = pad(tokens, (0, starts.shape[1] - tokens.shape[1]), value=_pad_id(denoiser))
+    tokens = pad(tokens, (0, starts.shape[1] - tokens.shape[1]), value=pad_id_of(denoiser))
     if config.stop_at_end:
         ends = is_free & (tokens == _end_id(denoiser))
         lengths = torch.where(ends.any(1), ends.long().argmax(1), lengths)
-        tokens = tokens.masked_fill(torch.arange(tokens.shape[1]) >= lengths.unsqueeze(1), _pad_id(denoiser))
+        tokens = tokens.masked_fill(torch.arange(tokens.shape[1]) >= lengths.unsqueeze(1), pad_id_of(denoiser))
     samples = Samples(tokens, calls, None, None if record is None else [record], lengths)
     texts = None if tokenizer is None else [tokenizer.decode_row(row) for row in samples.tolist()]
     return replace(samples, texts=texts)
-
-
-def _pad_id(denoiser: Any) -> int:
-    """Return the id behind the end of a sample: the tokenizer's, or any but the mask's."""
-    tokenizer = getattr(denoiser, "tokenizer", None)
-    return int(denoiser.mask_id == 0) if tokenizer is None else tokenizer.pad_id
 
 
 def _end_id(denoiser: Any) -> int:
@@ -282,87 +282,3 @@ def find_feedback(denoiser: Any, feedback: SoftMask | str | Function | Operator 
         return None
     feedback.record.require()
     return feedback
-
-
-def start_tokens(
-    denoiser: Denoiser, prompt: Prompt | Sequence[Prompt] | None, length: int | Sequence[int] | None, num: int
-) -> Rows:
-    """Return the prompt of each sample, followed by masks up to its length, as (num, L), padded if lengths differ.
-
-    If the denoiser's tokenizer has [CLS] and [SEP], they enclose each row, and the length counts them.
-    """
-    prompts, is_shared = _as_list(prompt)
-    if not is_shared and len(prompts) != num:
-        raise ArcmaskError(f"there are {len(prompts)} prompts for {num} samples")
-    if length is not None and not isinstance(length, int):
-        if len(length) != num:
-            raise ArcmaskError(f"there are {len(length)} lengths for {num} samples")
-        prompts, is_shared = prompts * num if is_shared else prompts, False
-    ids = [prompt_ids(denoiser, one) for one in prompts]
-    begin, end = zip(*(_around(denoiser, row) for row in ids), strict=True) if ids else ((), ())
-    ids = [first + row for first, row in zip(begin, ids, strict=True)]
-    lengths = [length] * len(ids) if length is None or isinstance(length, int) else [int(one) for one in length]
-    filled = []
-    for row, last, own in zip(ids, end, lengths, strict=True):
-        count = len(row) + len(last)
-        # A prompt with holes sets the length. A prompt without holes is continued to the model's length.
-        whole = _check_length(denoiser, own or (count if denoiser.mask_id in row else denoiser.max_length), own)
-        if count > whole:
-            raise ArcmaskError(f"the prompt has {count} tokens, but a sample has {whole} positions")
-        filled.append([*row, *[denoiser.mask_id] * (whole - count), *last])
-    if len(set(map(len, filled))) > 1:
-        return PaddedRows.of(filled, pad_id=_pad_id(denoiser))
-    tokens = torch.tensor(filled, dtype=torch.long)
-    return tokens.expand(num, -1) if is_shared else tokens.reshape(num, tokens.shape[-1] if num else 1)
-
-
-def _check_length(denoiser: Denoiser, length: int | None, given: int | None) -> int:
-    """Return the length of a sample, checked; `given` is the one that the user gave."""
-    if given is not None and given < 1:
-        raise ArcmaskError(f"the length is {given}, but must be 1 or more")
-    if length is None:
-        raise ArcmaskError("the model has no maximum length; give a length")
-    if denoiser.max_length is not None and length > denoiser.max_length:
-        raise ArcmaskError(f"the length is {length}, but the model takes at most {denoiser.max_length} positions")
-    return length
-
-
-def _around(denoiser: Any, prompt: list[int]) -> tuple[list[int], list[int]]:
-    """Return what a row needs before and after it: [CLS] and [SEP], where the prompt does not have them."""
-    enclosing = getattr(denoiser, "enclosing", None)
-    if enclosing is None:
-        return [], []
-    begin, end = enclosing
-    return [] if prompt[:1] == [begin] else [begin], [] if prompt[-1:] == [end] else [end]
-
-
-def _as_list(prompt: Any) -> tuple[list[Any], bool]:
-    """Return the prompts as a list, and whether one prompt is shared by all samples."""
-    if prompt is None or isinstance(prompt, str):
-        return [prompt], True
-    prompts = prompt.tolist() if hasattr(prompt, "tolist") else list(prompt)
-    is_one = not prompts or isinstance(prompts[0], (int, np.integer))
-    return ([prompts], True) if is_one else (prompts, False)
-
-
-def prompt_ids(denoiser: Any, prompt: Prompt | None) -> list[int]:
-    """Return the ids of a prompt; holes have the mask's id."""
-    if prompt is None:
-        return []
-    ids = _encode(denoiser, prompt) if isinstance(prompt, str) else [int(token) for token in prompt]
-    size = denoiser.table.shape[0]
-    outside = [token for token in ids if not 0 <= token < size]
-    if outside:
-        raise ArcmaskError(f"the prompt has the id {outside[0]}, but ids run from 0 to {size - 1}")
-    return ids
-
-
-def _encode(denoiser: Any, prompt: str) -> list[int]:
-    tokenizer = getattr(denoiser, "tokenizer", None)
-    if tokenizer is None:
-        raise ArcmaskError("the model has no tokenizer; give the prompt as ids")
-    pieces = re.split("|".join(map(re.escape, {HOLE, tokenizer.mask_token})), prompt)
-    if tokenizer.mask_takes_space:
-        pieces = [*(piece.rstrip(" ") for piece in pieces[:-1]), pieces[-1]]
-    first, *others = [tokenizer.encode(piece) if piece else [] for piece in pieces]
-    return [*first, *(token for piece in others for token in (denoiser.mask_id, *piece))]

@@ -11,7 +11,8 @@ from arcmask.errors import ArcmaskError
 from arcmask.feedback import Operator, find_operator
 from arcmask.model import Denoiser
 from arcmask.progress import Progress, announce
-from arcmask.sampling.generate import Samples, check_settings, draw_batch, make_sampler, prompt_ids, start_tokens
+from arcmask.sampling.generate import Samples, check_settings, draw_batch, make_sampler
+from arcmask.sampling.prompts import prompt_ids, start_tokens
 from arcmask.sampling.sampler import Sampler
 from arcmask.settings.explore import ExploreConfig
 from arcmask.settings.sample import SampleConfig

@@ -47,6 +47,8 @@ class EvaluateConfig:
         samples: Sets of samples: .jsonl files (as `arcmask sample` writes them, or with a "text" per line), text files
             with one sample per line, or folders with one sample per file.
         reference: Real text for the real-word rate and MAUVE: a prepared folder, or anything that samples can be.
+        nearest: A prepared folder with one document per row. Each sample is compared with its training rows: the number
+            of edits to the nearest row, and the share of distinct samples.
         evaluator: The causal LM for generative perplexity: smollm2-135m, a folder, a hub id (gpt2-large), or none.
         features: The causal LM whose features MAUVE compares: evaluator (the same one), a name as above, or none.
         tokenizer: The tokenizer for the entropy: gpt2, text8, a tokenizer's folder or hub:NAME. Default: the tokens in
@@ -68,6 +70,7 @@ class EvaluateConfig:
 
     samples: tuple[str, ...] = ()
     reference: str | None = None
+    nearest: str | None = None
     evaluator: str = SMOLLM2
     features: str = "evaluator"
     tokenizer: str | None = None
@@ -104,7 +107,16 @@ class EvaluateConfig:
     def unused(self) -> dict[str, str]:
         """Return the settings that have no effect beside the others, each with the reason."""
         of_evaluator = ("context", "stride", "start", "batch_tokens", "precision")
-        of_samples = ("reference", "evaluator", "features", "tokenizer", "bad_lines", "kmeans_seeds", *of_evaluator)
+        of_samples = (
+            "reference",
+            "nearest",
+            "evaluator",
+            "features",
+            "tokenizer",
+            "bad_lines",
+            "kmeans_seeds",
+            *of_evaluator,
+        )
         reasons: dict[str, str] = {}
         if self.checkpoint is None:
             reasons |= dict.fromkeys(("operator", "rows"), "there is no checkpoint")
@@ -121,8 +133,8 @@ class EvaluateConfig:
     def to_dict(self) -> dict[str, Any]:
         """Return the settings that the scores depend on, as the file stores them."""
         settings = asdict(self)
-        for name in ("batch_tokens", "out", "overwrite"):
-            del settings[name]
+        for name in ("batch_tokens", "out", "overwrite", *(() if self.nearest else ("nearest",))):
+            del settings[name]  # files from before `nearest` have none
         return json.loads(json.dumps(settings))
 
 

@@ -76,7 +76,11 @@ class Arm:
 
 @dataclass(frozen=True, kw_only=True)
 class Generation:
-    """How samples are drawn and scored. Scores that need an evaluator or features are left out without one."""
+    """How samples are drawn and scored. Scores that need an evaluator or features are left out without one.
+
+    With `ends`, the first and the last tokens of held-out rows are given, and what is between them is sampled, `fills`
+    times for each row. With `prompts`, sample i takes prompt i of the file, as in `arcmask sample`.
+    """
 
     samples: int
     length: int
@@ -93,14 +97,24 @@ class Generation:
     precision: Precision = "auto"  # of sampling
     evaluator_batch: int | None = None  # tokens per batch of the evaluator; None for what suits the device
     evaluator_precision: Precision = "auto"
+    ends: tuple[int, ...] | None = None  # how many tokens of a held-out row are given, at its beginning and its end
+    fills: int = 1  # samples for each held-out row
+    prompts: str | None = None  # a file with a prompt per line
+    nearest: bool = False  # whether samples are compared with the training rows, which must be one document each
 
     def __post_init__(self) -> None:
-        check_range(1, 10**7, self, "samples")
+        check_range(1, 10**7, self, "samples", "fills")
         check_range(1, MAX_LENGTH, self, "length", "batch_size")
         check_range(1, 10**9, self, "evaluator_batch")
         check_kmeans_seeds(self)
         for name in ("precision", "evaluator_precision"):
             check_choice(name, getattr(self, name), PRECISIONS)
+        if self.ends is not None and (len(self.ends) != 2 or min(self.ends) < 0):
+            raise ArcmaskError(f"ends is {list(self.ends)}, but must be two numbers of tokens, such as [25, 11]")
+        if self.ends is not None and self.prompts is not None:
+            raise ArcmaskError(f"prompts is {self.prompts} and ends is {list(self.ends)}; give one of them")
+        if self.ends is None and self.fills > 1:
+            raise ArcmaskError(f"fills is {self.fills}, but without ends no held-out rows are filled in; leave it out")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,13 +227,18 @@ class Plan:
             **generation,
         )
 
-    def sample(self, arm: str, checkpoint: str, seed: int, budget: int, out: Path) -> SampleConfig:
+    def sample(
+        self, arm: str, checkpoint: str, seed: int, budget: int, out: Path, prompts: Path | None = None
+    ) -> SampleConfig:
         """Return the settings of one cell's samples, with the feedback that the checkpoint has if it is not the base's.
 
-        The base as it is has no feedback, whatever is stored with it.
+        The base as it is has no feedback, whatever is stored with it. `prompts` is the file of the seed's prompts, if
+        the plan takes them from held-out rows.
         """
-        names = ("length", "rule", "top_p", "drop_crossing", "reuse", "batch_size", "precision")
+        names = ("length", "rule", "top_p", "drop_crossing", "reuse", "batch_size", "precision", "prompts")
         shared: dict[str, Any] = {name: getattr(self.generation, name) for name in names}
+        if self.generation.ends is not None:
+            shared["prompts"] = str(prompts)
         is_base = self.arms[arm].train is None and self.arms[arm].tune is None
         return SampleConfig(
             checkpoint=checkpoint,
@@ -239,9 +258,12 @@ class Plan:
             del generation[name]
         # Plans from before these settings have none of them.
         later = ("precision", "evaluator_precision", "reuse", "mauve_seed", "kmeans_seeds")
+        later += ("ends", "fills", "prompts", "nearest")
         for name in later:
             if generation[name] == getattr(Generation, name):
                 del generation[name]
+        if self.generation.ends is not None:
+            generation["ends"] = list(self.generation.ends)
         of_sampling = ("rule", "top_p", "drop_crossing", "reuse")
         sampling = {name: generation.pop(name) for name in of_sampling if name in generation}
         names = ("recipe", "protocol", "baseline", "base", "data", "likelihood_rows", "read_at")
@@ -297,6 +319,7 @@ class Changes:
         data: The prepared folder to train, tune and measure on.
         corpus: Where to take the recipe's text from: a copy on disk, or another name on the hub.
         length: Positions per sample.
+        prompts: A file with a prompt per line, which samples start from; see `arcmask sample --prompts`.
         evaluator: The model for generative perplexity; none leaves it out.
         features: The model for MAUVE's features; none leaves it out.
         mauve_seed: The seed of MAUVE's clustering. Without one, MAUVE is the mean over kmeans_seeds.
@@ -321,6 +344,7 @@ class Changes:
     data: str | None = None
     corpus: str | None = None
     length: int | None = None
+    prompts: str | None = None
     evaluator: str | None = None
     features: str | None = None
     mauve_seed: int | None = None
@@ -338,6 +362,7 @@ class Changes:
         training = self._changes(steps="steps", init="base", batch_size="batch_size")
         generation = self._changes(samples="samples", length="length", evaluator="evaluator", features="features")
         generation = {name: None if value == "none" else value for name, value in generation.items()}
+        generation |= {} if self.prompts is None else {"prompts": self.prompts, "ends": None, "fills": 1}
         # With another model, evaluator or length the paper's values are not comparable. How the work is divided and
         # rounded leaves them comparable. What the data are is read from them when the experiment starts.
         protocol = None if training or generation else plan.protocol
@@ -390,8 +415,8 @@ class Changes:
         if plan.generation.features is None:
             reasons |= dict.fromkeys(("mauve_seed", "kmeans_seeds"), "there are no features, so there is no MAUVE")
         if not plan.budgets:
-            names = ("samples", "sampling_batch", "evaluator", "features", "mauve_seed", "kmeans_seeds", *scoring)
-            reasons |= dict.fromkeys(names, "without budgets nothing is sampled")
+            names = ("samples", "prompts", "sampling_batch", "evaluator", "features", "mauve_seed", "kmeans_seeds")
+            reasons |= dict.fromkeys((*names, *scoring), "without budgets nothing is sampled")
         for name, reason in reasons.items():
             if getattr(self, name) not in (None, False, "none"):
                 raise ArcmaskError(f"{name} has no effect, since {reason}; leave it out")

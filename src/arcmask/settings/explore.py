@@ -21,7 +21,7 @@ class ExploreConfig:
         open: Open the page in a browser.
     """
 
-    sample: SampleConfig = field(metadata={"leave_out": ("num", "batch_size")})
+    sample: SampleConfig = field(metadata={"leave_out": ("num", "batch_size", "prompts")})
     feedback: tuple[str, ...] = ("spherical", "linear", "none")
     out: str = "explore.html"
     overwrite: bool = field(default=False, metadata={"flag": True})

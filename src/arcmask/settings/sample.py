@@ -23,6 +23,8 @@ class SampleConfig:
         reuse: After a step that changed no token, use its prediction again, without a pass and without feedback.
         stop_at_end: End a sample at its first end-of-text; what lies behind it is left out.
         prompt: Text that every sample starts with. Each [MASK] in it, or the model's own mask token, is a hole to fill.
+        prompts: A file with a prompt in each line, in place of one prompt: lines of text, or .jsonl with a "text" each.
+            Sample i takes prompt i, and starts again after the last one.
         rule: The step rule: ancestral, first-hitting, confidence, remask-cap or remask-loop.
         temperature: Softmax temperature of the draws.
         top_p: Nucleus sampling: the probability mass to draw from.
@@ -48,6 +50,7 @@ class SampleConfig:
     reuse: bool = False
     stop_at_end: bool = False
     prompt: str | None = None
+    prompts: str | None = None
     rule: str = "ancestral"
     temperature: float = 1.0
     top_p: float = 1.0
@@ -66,6 +69,8 @@ class SampleConfig:
             check_band(self.band)
         if self.steps is not None and self.budget is not None:
             raise ArcmaskError(f"steps is {self.steps} and budget is {self.budget}; give one of them")
+        if self.prompt is not None and self.prompts is not None:
+            raise ArcmaskError(f"prompt is {self.prompt!r} and prompts is {self.prompts}; give one of them")
         self.steps_for(1)
 
     def unused(self) -> dict[str, str]:
