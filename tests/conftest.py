@@ -17,7 +17,7 @@ from hypothesis import settings
 
 from arcmask.feedback import OPERATORS
 
-pytest_plugins = ["blank_figures", "prepared_fixtures"]
+pytest_plugins = ["blank_figures", "chains", "prepared_fixtures"]
 settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=40)
 settings.load_profile("repeatable")
 torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))

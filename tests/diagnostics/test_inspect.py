@@ -6,6 +6,7 @@ import resource
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -264,3 +265,19 @@ def test_a_small_model_in_the_released_layout_fits_in_four_gigabytes(tmp_path):
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     print(os.linesep, result.stdout, f"peak {children.ru_maxrss / 1e6:.2f} GB, {children.ru_utime:.0f} s of processor")
     assert children.ru_maxrss < 4e6
+
+
+def test_padded_rows_are_inspected_and_their_padding_is_never_seen_or_counted(chain_model, chain_data, tmp_path):
+    settings = {"tokens": 200, "gain_tokens": 200, "only": ("norms", "accuracy", "angles", "gain")}
+    seen = inspect(InspectConfig(checkpoint=chain_model, data=chain_data, out=str(tmp_path / "out"), **settings))
+    assert (set(seen.readings), seen.left_out) == (set(settings["only"]), [])
+    corpus, denoiser = open_prepared(chain_data), arcmask.load(chain_model)
+    rows = corpus.rows(range(len(corpus)))
+    assert len(set(rows.lengths.tolist())) > 1
+    other = replace(rows, tokens=rows.tokens.where(rows.attention_mask, 7))
+    for ours, theirs in zip(predict(denoiser, rows), predict(denoiser, other), strict=True):
+        assert torch.equal(ours.targets, theirs.targets)
+        assert torch.equal(ours.candidates.probs, theirs.candidates.probs)
+        assert int(ours.targets.min()) >= 5, "neither padding nor [CLS] and [SEP]"
+    curves = [arcmask.diagnostics.gain_curve(denoiser, some, weights=[0.3]) for some in (rows, other)]
+    assert curves[0] == curves[1]

@@ -103,6 +103,17 @@ def test_a_prepared_folders_texts_are_held_out_rows_each_once(prepared):
     assert reference.tokenizer().name == "text8"
 
 
+def test_the_words_of_padded_rows_are_those_of_each_document_and_its_texts_have_no_padding(tmp_path):
+    texts = [f"{word} remark" for word in ("first", "second", "third", "fourth")]  # the last words of rows are cut off
+    (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    out = str(tmp_path / "prepared")
+    source = str(tmp_path / "texts.jsonl")
+    prepare(PrepareConfig(corpus=source, out=out, tokenizer="text8", length=12, holdout="every:2", pack="none"))
+    reference = Reference(out)
+    assert reference.words().words == {"first", "second", "third", "fourth", "remark", "remar"}
+    assert [text.strip() for text in reference.texts(4, seed=0)] == ["second remar", "fourth remar"]
+
+
 def test_a_file_can_be_a_reference(tmp_path):
     (tmp_path / "r.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in ("A b.", "c D")))
     reference = Reference(str(tmp_path / "r.jsonl"))

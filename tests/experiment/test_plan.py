@@ -144,7 +144,7 @@ def test_a_knob_that_does_not_fit_is_a_sentence_before_anything_is_opened(change
 
 
 def test_an_unknown_experiment_lists_the_known_ones():
-    with pytest.raises(ArcmaskError, match="unknown experiment 'x'; choose one of: paper, paper-karcher, "):
+    with pytest.raises(ArcmaskError, match="unknown experiment 'x'; choose one of: antibody, paper, paper-karcher, "):
         find_experiment("x")
 
 

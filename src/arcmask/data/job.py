@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from arcmask.data.corpora import Corpus, Pair, open_corpus
+from arcmask.data.corpora import NAMED, Corpus, Pair, open_corpus
 from arcmask.data.prepared import INDEX, Index, partial_of, read_index
 from arcmask.data.row_corpus import RowForm
 from arcmask.data.tokenizers import bpe_size, has_own_kind, open_tokenizer, tokenizer_identity
@@ -110,11 +110,11 @@ def open_job(config: PrepareConfig, corpus: Corpus | None = None) -> Job | Index
 
 
 def parts_to_fetch(config: PrepareConfig) -> list[str]:
-    """Return what `prepare` would fetch, and how large it is: a corpus on the hub, a tokenizer. Nothing is fetched."""
+    """Return what `prepare` would fetch, and how large it is: a corpus, a tokenizer. Nothing is fetched."""
     if (Path(config.out).expanduser() / INDEX).is_file():
         return []
     finders: list[Callable[[], object]] = []
-    if config.corpus.startswith("hub:"):
+    if config.corpus.startswith("hub:") or config.corpus in NAMED:
         finders.append(partial(open_corpus, config.corpus, text_key=config.text_key, streaming=True))
     if not config.tokenizer.startswith("bpe:"):
         finders.append(partial(open_tokenizer, config.tokenizer))

@@ -26,7 +26,7 @@ def open_neighbours(folder: str) -> PreparedCorpus:
     corpus = open_prepared(folder)
     if not corpus.is_padded:
         raise ArcmaskError(
-            f"nearest is {folder}, whose rows are pieces of a stream of text; prepare it with --pack none, so that each "
+            f"nearest is {folder}, whose rows are pieces of a stream of text; prepare it with --pack none, so each "
             "document is a row"
         )
     if len(corpus) > _MOST_ROWS:

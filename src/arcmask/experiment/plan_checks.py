@@ -11,7 +11,7 @@ from arcmask.errors import ArcmaskError
 from arcmask.evaluation.nearest import open_neighbours
 from arcmask.evaluation.scores import LEAST, has_mauve
 from arcmask.experiment.extension import check_extension
-from arcmask.experiment.prompts import held_out_prompts
+from arcmask.experiment.held_out import held_out_prompts
 from arcmask.feedback import find_operator
 from arcmask.files import UNFINISHED, writable
 from arcmask.model import Model

@@ -28,8 +28,8 @@ from arcmask.estimates.phrases import format_duration
 from arcmask.evaluation import Neighbours, Reference, evaluate_set, likelihood, open_evaluator, read_samples
 from arcmask.experiment.clock import Clock
 from arcmask.experiment.estimate import find_costs
+from arcmask.experiment.held_out import held_out_prompts
 from arcmask.experiment.plan_checks import check_fit, check_plan
-from arcmask.experiment.prompts import held_out_prompts
 from arcmask.experiment.results import (
     count_lines,
     is_inspected,

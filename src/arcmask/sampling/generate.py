@@ -176,7 +176,7 @@ def generate(config: SampleConfig, load: Callable[[str], Denoiser]) -> Iterator[
         starts = prompts.starts(denoiser, config.length, config.num)
     sampler = make_sampler(denoiser, config, starts.shape[1], config.feedback or "trained")
     _refuse_unused(config, sampler)
-    own_prompts = prompts and prompts.text
+    own_prompts = None if prompts is None else prompts.text
     file = None if out is None else SampleFile(out, _record_settings(config, sampler, starts.shape[1]), own_prompts)
     indices = [i for i in range(rank(), config.num, world_size()) if file is None or i not in file.indices]
     with Progress("sampling", unit="samples", total=len(indices)) if file is not None else nullcontext() as progress:

@@ -258,8 +258,7 @@ class Plan:
             del generation[name]
         # Plans from before these settings have none of them.
         later = ("precision", "evaluator_precision", "reuse", "mauve_seed", "kmeans_seeds")
-        later += ("ends", "fills", "prompts", "nearest")
-        for name in later:
+        for name in (*later, "ends", "fills", "prompts", "nearest"):
             if generation[name] == getattr(Generation, name):
                 del generation[name]
         if self.generation.ends is not None:
