@@ -267,6 +267,7 @@ def test_a_small_model_in_the_released_layout_fits_in_four_gigabytes(tmp_path):
     assert children.ru_maxrss < 4e6
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_padded_rows_are_inspected_and_their_padding_is_never_seen_or_counted(chain_model, chain_data, tmp_path):
     settings = {"tokens": 200, "gain_tokens": 200, "only": ("norms", "accuracy", "angles", "gain")}
     seen = inspect(InspectConfig(checkpoint=chain_model, data=chain_data, out=str(tmp_path / "out"), **settings))

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from arcmask.cli import main
-from arcmask.data import open_prepared
+from arcmask.data import PrepareConfig, open_prepared
 from arcmask.errors import ArcmaskError
 from arcmask.experiment import Changes, Generation, Plan, reproduce
 from arcmask.experiment.held_out import held_out_prompts
@@ -176,6 +176,9 @@ def test_rows_of_a_stream_have_no_neighbours(plan, corpus, base, tmp_path):
     streams = Changes(base=str(base), data=corpus, arms=["base"]).apply(plan)
     with pytest.raises(ArcmaskError, match="whose rows are pieces of a stream of text; prepare it with --pack none"):
         reproduce(replace(streams, generation=generation), tmp_path / "run")
+    text = PrepareConfig(corpus=str(Path(corpus).parent), out=str(tmp_path / "data"), tokenizer="text8", length=16)
+    with pytest.raises(ArcmaskError, match="nearest needs rows of one document each, but prepare has pack stream"):
+        reproduce(replace(streams, generation=generation, data=text.out, prepare=text), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

@@ -74,6 +74,8 @@ def check_fit(plan: Plan, folder: Path, base: Model | None) -> None:
             Prompts(plan.generation.prompts).starts(base, length, plan.generation.samples)
     if plan.prepare is not None and not is_prepared(plan.data):
         describe_job(plan.prepare)
+        if plan.generation.nearest and plan.prepare.pack != "none":
+            raise ArcmaskError(f"nearest needs rows of one document each, but prepare has pack {plan.prepare.pack}")
         form = rows_to_come(plan.prepare)
         if base is not None and form is not None:
             check_corpus(form, base)

@@ -167,13 +167,12 @@ class Experiment:
     def _write_prompts(self) -> None:
         """Write the prompts of each seed, by the first rank; the others wait. A larger plan adds lines."""
         corpus, generation = open_prepared(self.plan.data, "validation"), self.plan.generation
-        for seed in self.plan.seeds:
-            path = prompts_file(self.folder, seed)
-            if self.rank == 0:
-                prompts = held_out_prompts(corpus, generation, seed)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                write_whole(path, "".join(f"{json.dumps(prompt)}\n" for prompt in prompts).encode())
-            _wait_until(lambda path=path: count_lines(path) >= generation.samples)  # type: ignore[misc]
+        paths = {seed: prompts_file(self.folder, seed) for seed in self.plan.seeds}
+        for seed, path in paths.items() if self.rank == 0 else ():
+            lines = [json.dumps(prompt) + "\n" for prompt in held_out_prompts(corpus, generation, seed)]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, "".join(lines).encode())
+        _wait_until(lambda: all(count_lines(path) >= generation.samples for path in paths.values()))
 
     def run(self) -> None:
         """Run all stages that are not done, and announce each with the time left."""

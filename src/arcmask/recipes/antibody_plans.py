@@ -11,9 +11,7 @@ from arcmask.settings.train import TrainConfig
 
 _ENDS = (25, 11)
 _WEIGHT = 0.3
-_DATA = PrepareConfig(
-    corpus="antibodies", out="data/antibodies", tokenizer="residues", length=137, row_form="enclosed", pack="none"
-)
+_DATA = PrepareConfig(corpus="antibodies", out="data/antibodies", tokenizer="residues", length=137, pack="none")
 _TRAIN = TrainConfig(
     data=_DATA.out,
     init="antiberty",
