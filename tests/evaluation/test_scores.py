@@ -1,6 +1,7 @@
 """Scores: perplexity and features equal literal computations, and counts equal numbers found by hand."""
 
 import math
+import os
 import random
 
 import numpy as np
@@ -243,7 +244,7 @@ def mauve(samples, references, evaluator, kmeans_seeds, seed=None):
     return scoring.mauve_scores(samples, references, evaluator, FEATURES, seed, kmeans_seeds)
 
 
-def test_a_set_against_itself_scores_near_one_and_against_another_near_zero(evaluator):
+def test_a_set_against_itself_scores_near_one_and_against_another_near_zero(evaluator, capfd):
     draw = np.random.default_rng(0)
     here = draw.normal(size=(60, 8)).astype(np.float32)
     there = here + 20
@@ -252,6 +253,8 @@ def test_a_set_against_itself_scores_near_one_and_against_another_near_zero(eval
     assert score["kmeans_seeds"] == [25, 26, 27]
     assert (score["samples"], score["references"], score["buckets"], score["features"]) == (60, 60, 6, "small")
     assert mauve(there, here, evaluator, [25])["mauve"]["value"] < 0.2
+    os.write(2, b"heard again")
+    assert capfd.readouterr().err == "heard again", "faiss warns about few points"
 
 
 def test_the_seed_of_the_clustering_matters_and_is_obeyed(evaluator):

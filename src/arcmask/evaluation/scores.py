@@ -17,8 +17,11 @@ much as papers report gains, so several seeds are run.
 
 import json
 import math
+import os
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -304,6 +307,23 @@ def _last_states(hidden: Tensor, lengths: Sequence[int]) -> list[bytes]:
     return [state.tobytes() for state in states]
 
 
+@contextmanager
+def _quiet_native_code() -> Iterator[None]:
+    """Discard what native code writes to standard error: faiss warns if a cluster has fewer than 39 points."""
+    if sys.stderr is None:
+        yield
+        return
+    sys.stderr.flush()
+    before, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
+        os.close(nowhere)
+
+
 def mauve_scores(
     samples: NDArray[np.float32],
     references: NDArray[np.float32],
@@ -328,7 +348,7 @@ def mauve_scores(
             f"{len(references)} reference texts"
         )
     numbers = dict.fromkeys([*([] if seed is None else [seed]), *kmeans_seeds])
-    with threadpool_limits(own_threads()):
+    with threadpool_limits(own_threads()), _quiet_native_code():
         results = {
             number: mauve.compute_mauve(p_features=references, q_features=samples, seed=number, verbose=False)
             for number in numbers
