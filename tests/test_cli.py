@@ -86,6 +86,10 @@ def test_bad_input_is_one_sentence(forks, tmp_path):
             "arcmask: unknown --dtype 'float3'; did you mean 'float32'? choose one of: bfloat16, float32\n",
         ),
         (["convert", "a", "b", "--wieghts", "x"], "unrecognized arguments: --wieghts x; did you mean '--weights'?\n"),
+        (
+            ["prepare", "a", "--out", "b"],
+            "unrecognized arguments: --out b; it is given without --out, as in: arcmask prepare CORPUS OUT\n",
+        ),
         (["converts"], "unknown command 'converts'; did you mean 'convert'? choose one of: convert, evaluate, explore"),
         (["train", "sotu-tiny-none", "--band", "0.3"], "argument --band: expected 2 arguments\n"),
         (["reproduce", "quickstart", "--seeds", "1", "x"], "--seeds: Expected a int. Got value: x\n"),

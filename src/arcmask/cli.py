@@ -88,7 +88,12 @@ COMMANDS = {
         has_device=True,
         has_processes=True,
     ),
-    "inspect": Command("measure the geometry of a checkpoint", InspectConfig, ("checkpoint",), has_device=True),
+    "inspect": Command(
+        "measure what feedback would gain in a checkpoint, and its geometry",
+        InspectConfig,
+        ("checkpoint",),
+        has_device=True,
+    ),
     "explore": Command(
         "write a page that shows how a sample forms, step by step", ExploreConfig, ("checkpoint",), has_device=True
     ),

@@ -80,8 +80,15 @@ class Parser(ArgumentParser):
         if literal := re.match(r"(--\S+): Expected a Literal\[(.*?)\].*\. Got value: (\S+)", words):
             words = str(unknown_name(literal[1], literal[3], re.findall(r"'(.*?)'", literal[2])))
         if option := re.match(r"[Uu]nrecognized arguments:.*?(--[\w-]+)", words):
-            words += f";{question}" if (question := did_you_mean(option[1], self._option_string_actions)) else ""
+            words += f";{hint}" if (hint := self._hint(option[1])) else ""
         sys.exit(report(words))
+
+    def _hint(self, option: str) -> str:
+        """Return what to type in place of an option that does not exist, or nothing."""
+        positional = [str(action.metavar) for action in self._get_positional_actions()]
+        if option.removeprefix("--").upper() in positional:
+            return f" it is given without {option}, as in: arcmask {self.prog.split()[-1]} {' '.join(positional)}"
+        return did_you_mean(option, self._option_string_actions)
 
     def spell(self, words: Sequence[str]) -> list[str]:
         """Return the words of a command as this parser spells them: --text-key as --text_key, and a list as words.

@@ -117,6 +117,9 @@ def test_a_row_that_is_not_there_is_an_error(prepared, wanted):
 def test_a_folder_that_was_not_prepared_or_was_damaged_is_an_error(tmp_path):
     with pytest.raises(ArcmaskError, match=r"is not a prepared corpus: it has no index.json"):
         open_prepared(tmp_path / "nowhere")
+    (tmp_path / "my.txt").write_text("not yet")
+    with pytest.raises(ArcmaskError, match=r"prepare it with: arcmask prepare .*my.txt FOLDER"):
+        open_prepared(tmp_path / "my.txt")
     folder = huge(tmp_path, rows=4, length=8)
     assert len(open_prepared(folder)) == 4
     with pytest.raises(ArcmaskError, match="unknown split 'test'; choose one of: train"):

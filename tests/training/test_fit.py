@@ -73,6 +73,19 @@ def test_what_does_not_fit_is_refused_by_every_command_and_writes_nothing(here, 
     assert sorted(here.rglob("*")) == before
 
 
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(
+    "command",
+    ["train owt-continue-linear --run out", "train owt-continue-linear --dry-run", "reproduce paper --dry-run"],
+)
+def test_what_does_not_fit_the_released_model_is_refused_before_it_is_fetched(capsys, command):
+    with pytest.raises(SystemExit) as stop:
+        main([*command.split(), "--data", "fits"])
+    assert stop.value.code == 2
+    assert "has the mask id 269 (bpe:270), but the model's is 50257" in capsys.readouterr().err
+    assert not Path("out").exists()
+
+
 @pytest.mark.parametrize("command", [command for command in COMMANDS if "--dry-run" in command])
 def test_what_fits_is_described(here, capsys, command):
     before = sorted(here.rglob("*"))

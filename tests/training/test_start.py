@@ -101,6 +101,7 @@ def test_weights_that_become_extreme_are_told_at_a_validation(config, tmp_path, 
     train(config, tmp_path / "run")
     told = [line for line in capsys.readouterr().err.splitlines() if "weights are all near" in line]
     assert [line.partition(":")[0] for line in told] in (["after step 6"], ["after step 12"])
+    assert f"`arcmask train --init {tmp_path}/run` and `arcmask tune {tmp_path}/run` fit" in told[0]
     assert read_metrics(tmp_path / "run")[-1]["step"] == 12
 
 
@@ -130,11 +131,11 @@ def test_the_progress_of_a_run_shows_its_loss_and_the_end_says_what_was_reached_
     last = records[-1]
     with_feedback, without = last["validation_nll_feedback"], last["validation_nll_plain"]
     assert training[-1].partition("; ")[2] == (
-        f"loss {loss:.3f}, validation {with_feedback:.3f} with feedback and {without:.3f} without, "
+        f"loss {loss:.3f}, validation {with_feedback:.4f} with feedback and {without:.4f} without, "
         f"weight {weight:.3f}, learning rate 0.001"
     )
     assert lines[-2] == (
-        f"trained 12 steps; the validation loss is {with_feedback:.3f} with feedback and {without:.3f} without, "
+        f"trained 12 steps; the validation loss is {with_feedback:.4f} with feedback and {without:.4f} without, "
         "in nats per token"
     )
     assert lines[-1] == f"next: arcmask sample '{run}', or arcmask report '{run}'"

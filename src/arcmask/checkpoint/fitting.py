@@ -64,9 +64,9 @@ def check_corpus(corpus: RowForm, denoiser: Denoiser) -> None:
     )
 
 
-def default_tokenizer(model: MDLM) -> Tokenizer | None:
+def default_tokenizer(vocab_size: int) -> Tokenizer | None:
     """Return GPT-2's tokenizer for a model with its vocabulary and one mask: the released model has no tokenizer."""
-    if model.config.vocab_size != 50258:
+    if vocab_size != 50258:
         return None
     try:
         return open_tokenizer("gpt2")

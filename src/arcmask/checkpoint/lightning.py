@@ -84,7 +84,7 @@ def load_lightning(path: Path, *, ema: bool, mask_id: int | None) -> MDLM:
         },
     )
     model = fit(str(path), config, {key: tensor.clone() for key, tensor in weights.items()})
-    model.tokenizer = default_tokenizer(model)
+    model.tokenizer = default_tokenizer(model.config.vocab_size)
     if "feedback" in ours:
         model.feedback = build_feedback(str(path), ours["feedback"])
     elif file.confidence:

@@ -179,7 +179,7 @@ def _load_mdlm(folder: Path, config: dict[str, Any], mask_id: int | None) -> Mod
         raise ArcmaskError(
             f"the mask of the tokenizer in {folder} is {tokenizer.mask_id}, but the model's is {model.mask_id}"
         )
-    model.tokenizer = tokenizer or default_tokenizer(model)
+    model.tokenizer = tokenizer or default_tokenizer(model.config.vocab_size)
     return model
 
 

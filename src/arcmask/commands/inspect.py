@@ -1,4 +1,4 @@
-"""`arcmask inspect`: measure the geometry of a checkpoint."""
+"""`arcmask inspect`: measure what feedback would gain in a checkpoint, and its geometry."""
 
 from arcmask.diagnostics import inspect
 from arcmask.progress import announce

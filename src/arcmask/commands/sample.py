@@ -45,5 +45,6 @@ def _summary(config: SampleConfig, out: str, drawn: int, seconds: float) -> str:
     before = len(range(rank(), config.num, world_size())) - drawn
     processes = "" if world_size() == 1 else f" by this process, one of {world_size()}"
     rate = f" ({drawn / seconds:.3g} per second)" if drawn and seconds > 0 else ""
-    kept = f"; {before} were there" if before else ""
-    return f"{out}: {drawn} samples of {config.checkpoint} drawn{processes} in {seconds:.1f} s{rate}{kept}"
+    kept = f"; {before} {'was' if before == 1 else 'were'} there" if before else ""
+    samples = f"{drawn} sample{'' if drawn == 1 else 's'}"
+    return f"{out}: {samples} of {config.checkpoint} drawn{processes} in {seconds:.1f} s{rate}{kept}"

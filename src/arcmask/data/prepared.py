@@ -131,7 +131,8 @@ def read_index(folder: str | Path) -> Index:
     if not path.is_file():
         if partial_of(path.parent).is_dir():
             raise ArcmaskError(f"{str(folder)!r} is not finished; run the same `arcmask prepare` again")
-        raise ArcmaskError(f"{str(folder)!r} is not a prepared corpus: it has no {INDEX}")
+        advice = f"prepare it with: arcmask prepare {folder} FOLDER" if path.parent.is_file() else f"it has no {INDEX}"
+        raise ArcmaskError(f"{str(folder)!r} is not a prepared corpus: {advice}")
     try:
         fields = read_settings(path)
         version, recorded = fields["format"], fields.pop("hash")

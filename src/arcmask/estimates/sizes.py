@@ -59,7 +59,7 @@ KNOWN = {
     ),
     "sapiens-vh": Layout(width=128, blocks=4, vocabulary=25, matrices=540_672, parameters=568_985, longest=146),
 }
-_KNOWN_BASES: dict[str, MDLMConfig | Layout] = {
+KNOWN_BASES: dict[str, MDLMConfig | Layout] = {
     "kuleshov-group/mdlm-owt": MDLMConfig(),
     "antiberty": Layout(width=512, blocks=8, vocabulary=25, matrices=25_427_968, parameters=25_759_769, longest=512),
 }
@@ -70,15 +70,15 @@ def base_layout(name: str, vocabulary: int | None = None) -> Layout:
     if name.startswith("new:"):
         assert vocabulary is not None
         return _mdlm_layout(size_config(name.removeprefix("new:"), vocabulary))
-    if name in _KNOWN_BASES:
-        known = _KNOWN_BASES[name]
+    if name in KNOWN_BASES:
+        known = KNOWN_BASES[name]
         return known if isinstance(known, Layout) else _mdlm_layout(known)
     return _checkpoint_layout(find_checkpoint(name))
 
 
 def is_known(name: str) -> bool:
     """Return whether a name stands for a model that is fetched."""
-    return name in KNOWN or name in _KNOWN_BASES
+    return name in KNOWN or name in KNOWN_BASES
 
 
 def evaluator_layout(name: str, find: Callable[[str], Path]) -> Layout:

@@ -19,6 +19,10 @@ MEAN_WEIGHT = 0.135  # the paper's at the start of training
 _STEEPNESS = (1.0, 20.0)  # the range of a calibrated steepness
 _LARGEST_CENTRE = -1e-3  # of a calibration; a centre lies below 0
 _NEAR = 0.02  # of the scale: how near 0 or the scale most weights are for `describe_extreme`
+_ADVICE = (
+    "fit the confidence to the model with `arcmask tune`, `train --centre auto --steepness auto` or in Python "
+    "`SoftMask.calibrated`"
+)
 _MOST = 0.95  # of the weights
 
 
@@ -127,10 +131,11 @@ class Confidence(nn.Module):
             return torch.full_like(entropy, self.fixed)
         return self.scale * torch.sigmoid(self.steepness * (-entropy - self.centre))
 
-    def describe_extreme(self, weight: Tensor) -> str | None:
+    def describe_extreme(self, weight: Tensor, advice: str = _ADVICE) -> str | None:
         """Say in a sentence that the weights (M,) are all near 0 or all near the scale; None if they are not.
 
-        "All" is 95 % of them, and "near" is within 2 % of the scale. A fixed weight is never extreme.
+        "All" is 95 % of them, and "near" is within 2 % of the scale. A fixed weight is never extreme. `advice` ends the
+        sentence.
 
         >>> import torch
         >>> from arcmask.feedback import Confidence
@@ -143,16 +148,12 @@ class Confidence(nn.Module):
             return None
         weight, scale = weight.detach().double(), self.scale.item()
         median = weight.median().item()
-        fit = (
-            "fit the confidence to the model with `arcmask tune`, `train --centre auto --steepness auto` or in Python "
-            "`SoftMask.calibrated`"
-        )
         if (weight < _NEAR * scale).double().mean().item() >= _MOST:
-            return f"the feedback weights are all near 0 (median {median:.2g}), so feedback does nothing; {fit}"
+            return f"the feedback weights are all near 0 (median {median:.2g}), so feedback does nothing; {advice}"
         if (weight > (1 - _NEAR) * scale).double().mean().item() >= _MOST:
             return (
                 f"the feedback weights are all near their top (median {median:.2g}, scale {scale:.2g}), so they do not "
-                f"depend on the entropy; {fit}"
+                f"depend on the entropy; {advice}"
             )
         return None
 

@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from arcmask.checkpoint.fitting import build_config
-from arcmask.data import RowCorpus, open_prepared
+from arcmask.checkpoint.fitting import build_config, default_tokenizer
+from arcmask.data import RowCorpus, Tokenizer, open_prepared
 from arcmask.errors import ArcmaskError, check_choice, check_range
+from arcmask.estimates import KNOWN_BASES
 from arcmask.feedback import Confidence, Gate, SoftMask
 from arcmask.feedback.confidence import check_calibration
 from arcmask.files import nearest_folder, writable
-from arcmask.model import SIZES
+from arcmask.model import SIZES, MDLMConfig
 from arcmask.ranks import world_size
 from arcmask.run_folder import (
     CONFIG,
@@ -156,11 +157,18 @@ def _count_parameters(init: str, corpus: RowCorpus) -> int:
         width, blocks = SIZES[size]["hidden_dim"], SIZES[size]["n_blocks"]
         return 2 * corpus.vocab_size * width + 13 * blocks * width * width
     path = Path(init)
+    known = KNOWN_BASES.get(init)
+    if isinstance(known, MDLMConfig) and not path.exists():
+        _check_fits(known, corpus, default_tokenizer(known.vocab_size))
     if not (path / "config.json").is_file():
         return 0  # a run, a file or a hub id: checked when it is loaded
     settings = read_settings(path / "config.json")
     if settings.get("model_type") == "mdlm":
-        config = build_config(str(path / "config.json"), settings)
-        corpus.check_fits(vocab_size=config.vocab_size, mask_id=config.mask_token_id, max_length=config.model_length)
+        _check_fits(build_config(str(path / "config.json"), settings), corpus)
     weights = path / "model.safetensors"
     return weights.stat().st_size // 4 if weights.is_file() else 0
+
+
+def _check_fits(config: MDLMConfig, corpus: RowCorpus, tokenizer: Tokenizer | None = None) -> None:
+    sizes = {"vocab_size": config.vocab_size, "mask_id": config.mask_token_id, "max_length": config.model_length}
+    corpus.check_fits(**sizes, tokenizer=tokenizer)

@@ -92,10 +92,10 @@ def describe_result(records: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _validation(record: Mapping[str, Any]) -> str:
-    plain = f"{record['validation_nll_plain']:.3f}"
+    plain = f"{record['validation_nll_plain']:.4f}"
     if "validation_nll_feedback" not in record:
         return plain
-    return f"{record['validation_nll_feedback']:.3f} with feedback and {plain} without"
+    return f"{record['validation_nll_feedback']:.4f} with feedback and {plain} without"
 
 
 class Tracker:

@@ -67,8 +67,10 @@ def calibrate(config: TrainConfig, entropy: Tensor) -> TrainConfig:
 def describe_start(config: TrainConfig, entropy: Tensor) -> str:
     """Describe the weights with which a run starts at entropies (M,)."""
     confidence = Confidence(scale=config.scale, centre=float(config.centre), steepness=float(config.steepness))
+    is_new = config.init.startswith("new:")
+    hint = "; a new model outgrows these weights, so train it with `--operator none` first" if is_new else ""
     return (
         f"feedback starts with centre {config.centre:.4g}, steepness {config.steepness:.4g} and the mean weight "
         f"{confidence(entropy).mean().item():.3g}, at {len(entropy)} masked positions with a median entropy of "
-        f"{entropy.median().item():.3g} nats"
+        f"{entropy.median().item():.3g} nats{hint}"
     )

@@ -6,6 +6,7 @@ connects the ranks.
 
 import math
 import resource
+import shlex
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -121,7 +122,11 @@ class Trainer:
 
     def _watch(self, feedback: SoftMask, entropy: Tensor) -> None:
         """Say that the weights at entropies (M,) are extreme, unless that was said before."""
-        extreme = feedback.confidence.describe_extreme(feedback.confidence(entropy.to(self.model.table.device)))
+        options, weight = {}, feedback.confidence(entropy.to(self.model.table.device))
+        if self.step:
+            run = shlex.quote(str(self.run))
+            options["advice"] = f"`arcmask train --init {run}` and `arcmask tune {run}` fit the confidence again"
+        extreme = feedback.confidence.describe_extreme(weight, **options)
         if extreme is not None and not self.is_extreme:
             announce(f"after step {self.step}: {extreme}" if self.step else extreme)
         self.is_extreme = extreme is not None
