@@ -21,8 +21,10 @@ from factorial_tables import (
 
 from arcmask import figures
 
+SHOWN = BOUND_WEIGHTS[:-1]  # at the largest weight, changes are so large that they hide the others
 COLOURS = {"own": "#e07b28", "mask": "#1f6fb2"}  # by norm
 LINES = {"chord": "-", "arc": "--"}
+SHADES = ("#9ecae1", "#4a90c4", "#12507f", "#2e9e77", "#e07b28", "#8e5ea2", "#b23a48")  # of the measures
 MARKERS = {"Euclidean": "o", "Fréchet": "^"}
 
 
@@ -51,8 +53,8 @@ def draw_bound(models: list[str]) -> None:
     for axes, model in zip(panels, models, strict=True):
         seeds = seeds_of("bound", model, [""])
         for levels, name in OPERATORS.items():
-            values = [0.0, *(bound_change(model, at)(seeds)[name] for at in range(len(BOUND_WEIGHTS)))]
-            axes.plot([0.0, *BOUND_WEIGHTS], values, **style_of(levels), markersize=4.5, label=label_of(levels))
+            values = [0.0, *(bound_change(model, at)(seeds)[name] for at in range(len(SHOWN)))]
+            axes.plot([0.0, *SHOWN], values, **style_of(levels), markersize=4.5, label=label_of(levels))
         axes.axhline(0, color=figures.MUTED, linewidth=0.8)
         axes.set_title(f"{model}, {len(seeds)} seeds")
         axes.set_xlabel("weight of the feedback")
@@ -90,27 +92,28 @@ def draw_effects(rows: list[Question]) -> None:
     """Draw each effect on the bound with its 95 % interval, a panel for each model."""
     found = effects_table(rows)[1]
     models = [model for model in MODELS if any(row.model == model for row in rows)]
-    canvas, panels = figures.panels(9.0, 3.8, len(models))
+    canvas, panels = figures.panels(9.0, 4.2, len(models))
     for axes, model in zip(panels, models, strict=True):
         measures = [row.label for row in rows if row.model == model and row.label.startswith("bound")]
         for index, measure in enumerate(measures):
             estimates = [found[model, measure, name] for name in EFFECTS]
-            heights = -np.arange(len(EFFECTS)) - 0.16 * (index - (len(measures) - 1) / 2)
+            heights = -np.arange(len(EFFECTS)) - 0.13 * (index - (len(measures) - 1) / 2)
             axes.errorbar(
                 [one.value for one in estimates],
                 heights,
                 xerr=[one.half_width for one in estimates],
-                fmt="os^D"[index],
+                fmt="os^DvpX"[index],
                 markersize=4.5,
                 linewidth=1.2,
-                color=(figures.INK, "#1f6fb2", "#2e9e77", "#e07b28")[index],
+                color=SHADES[index],
                 label=measure,
             )
         axes.axvline(0, color=figures.MUTED, linewidth=0.8)
         axes.set_yticks(-np.arange(len(EFFECTS)), list(EFFECTS.values()))
         axes.set_title(model)
-        axes.set_xlabel("effect on the bound, nats per token (above 0: worse)")
-        axes.legend(fontsize=8)
+        axes.set_xlabel("nats per token; above 0 is worse")
+    most = max(panels, key=lambda axes: len(axes.get_legend_handles_labels()[0]))
+    canvas.legend(*most.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
     save(canvas, "factorial-effects.png")
 
 

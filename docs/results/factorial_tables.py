@@ -1,6 +1,7 @@
-"""Print the tables and draw the figures of what factorial.py has measured so far.
+"""Print the tables of what factorial.py has measured so far.
 
-    python docs/results/factorial_tables.py
+    python docs/results/factorial_tables.py            # prints them
+    python docs/results/factorial_tables.py --write    # replaces those of README.md
 
 A main effect of an ingredient is the mean of the four operators that have it minus the mean of the other four. Effects
 are computed seed by seed, or by a jackknife over seeds where they are no averages (quality at equal diversity). ± is a
@@ -9,8 +10,11 @@ are computed seed by seed, or by a jackknife over seeds where they are no averag
 
 import json
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,10 +22,12 @@ from factorial import BOUND_WEIGHTS, OPERATORS, SAMPLE_WEIGHTS, TEMPERATURES, fi
 from scipy.interpolate import PchipInterpolator
 
 from arcmask.evaluation import paired_difference
+from arcmask.files import write_whole
 
 MODELS = {"sotu-tiny": 4, "antiberty": 3}  # digits behind the point
 TURN = 20.0  # degrees
 WEIGHT = BOUND_WEIGHTS.index(0.3)
+EFFECT_WEIGHTS = (0.1, 0.3, 0.5)
 INGREDIENTS = {"mean": "Fréchet", "path": "arc", "norm": "mask"}  # the paper's choice of each
 EFFECTS = {
     "mean": "Fréchet minus Euclidean",
@@ -70,6 +76,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return [float(adjusted[rank]) for rank in np.argsort(order)]
 
 
+@cache
 def load(part: str) -> dict[str, Any]:
     """Return the cells of a part that were measured."""
     return json.loads(file_of(part).read_text()) if file_of(part).exists() else {}
@@ -90,6 +97,12 @@ def bound_change(model: str, at: int) -> Statistic:
     }
 
 
+def bound_at_best(model: str) -> Statistic:
+    """Return the change of the bound by operator at the weight that is best for it, over all seeds together."""
+    columns = [bound_change(model, at) for at in range(len(BOUND_WEIGHTS))]
+    return lambda seeds: {name: min(column(seeds)[name] for column in columns) for name in OPERATORS.values()}
+
+
 def bound_at_turn(model: str) -> Statistic:
     """Return the change of the bound by operator where its mean turn is TURN: an interpolation over the weights."""
     cells = load("bound")
@@ -103,18 +116,16 @@ def bound_at_turn(model: str) -> Statistic:
 
 def pooled(model: str, arm: str, seeds: Sequence[int], diversity: str) -> tuple[float, float]:
     """Return the diversity and the quality of the samples of an arm; quality is in per cent, or in nats per residue."""
-    cells = [load_cached("generation")[f"{model} {seed} {arm}"] for seed in seeds]
-    above, below = np.array([pair for cell in cells for pair in cell["quality"]]).sum(0)
-    spread = np.mean([value for cell in cells for value in cell[diversity]])
-    return float(spread), float(above / below) * (100 if model == "sotu-tiny" else 1)
+    above, below, total, count = np.sum([sums(f"{model} {seed} {arm}", diversity) for seed in seeds], axis=0)
+    return float(total / count), float(above / below) * (100 if model == "sotu-tiny" else 1)
 
 
-_FILES: dict[str, Any] = {}
-
-
-def load_cached(part: str) -> dict[str, Any]:
-    """Return what `load` does, read once."""
-    return _FILES.setdefault(part, load(part))
+@cache
+def sums(cell: str, diversity: str) -> tuple[float, float, float, int]:
+    """Return numerator and denominator of the quality of a cell, and the sum of its diversities and their number."""
+    content = load("generation")[cell]
+    above, below = np.sum(content["quality"], axis=0)
+    return float(above), float(below), sum(content[diversity]), len(content[diversity])
 
 
 def gain(model: str, weight: float, diversity: str | None) -> Statistic:
@@ -161,10 +172,12 @@ def questions() -> list[Question]:
     names = [f" {name}" for name in OPERATORS.values()]
     for model, digits in MODELS.items():
         seeds = seeds_of("bound", model, [""])
-        rows += [
-            Question(model, "bound at weight 0.3", bound_change(model, WEIGHT), seeds, digits, "nats"),
-            Question(model, f"bound at a turn of {TURN:g}°", bound_at_turn(model), seeds, digits, "nats"),
-        ]
+        for weight in EFFECT_WEIGHTS:
+            statistic = bound_change(model, BOUND_WEIGHTS.index(weight))
+            rows.append(Question(model, f"bound at weight {weight:g}", statistic, seeds, digits, "nats"))
+        turned, best = f"bound at a turn of {TURN:g}°", "bound at the operator's best weight"
+        rows.append(Question(model, turned, bound_at_turn(model), seeds, digits, "nats"))
+        rows.append(Question(model, best, bound_at_best(model), seeds, digits, "nats"))
         tuned = seeds_of("tuned", model, names)
         rows.append(Question(model, "bound, tuned", simple("tuned", model, "change"), tuned, digits, "nats"))
         continued = seeds_of("continued", model, names)
@@ -198,7 +211,7 @@ def effects_table(rows: list[Question]) -> tuple[list[str], dict[tuple[str, str,
             cells.append(f"**{text}**" if adjusted[row.model, row.label, name] < 0.05 else text)
         lines.append(f"| `{row.model}` | {row.label} ({len(row.seeds)} seeds), {row.unit} | {' | '.join(cells)} |")
     kept = sum(p < 0.05 for p in adjusted.values())
-    print(f"{len(found)} effects; {kept} with p < 0.05 after Holm's correction")
+    lines += ["", f"Bold marks p < 0.05 after Holm's correction for all {len(found)} effects: {kept} of them."]
     return lines, found
 
 
@@ -219,11 +232,11 @@ def bound_table(model: str) -> list[str]:
 
 
 def samples_table(model: str) -> list[str]:
-    """Return quality and diversity of plain samples and of every operator and weight."""
-    cells = load_cached("generation")
+    """Return quality and diversity of plain samples and of two operators; the figure shows all eight."""
+    cells = load("generation")
     arms = [("none", temperature) for temperature in TEMPERATURES]
-    arms += [(name, weight) for name in OPERATORS.values() for weight in SAMPLE_WEIGHTS]
-    seeds = seeds_of("generation", model, [f" {name} {setting}" for name, setting in arms])
+    arms += [(name, weight) for name in ("linear", "spherical") for weight in SAMPLE_WEIGHTS]
+    seeds = next(row.seeds for row in questions() if row.model == model and row.label.startswith("samples"))
     is_words, first = model == "sotu-tiny", DIVERSITY[model][0]
     quality = "real words, %" if is_words else "NLL per residue"
     more = [] if is_words else ["spread", "distinct", "nearest"]
@@ -277,8 +290,22 @@ def tables() -> dict[str, list[str]]:
     return found | {part: bounds_table(part) for part in ("tuned", "continued")}
 
 
+def filled(page: str) -> str:
+    """Return a page with the tables of today: each stands between `<!-- table: TITLE -->` and `<!-- end -->`."""
+    for title, lines in tables().items():
+        begin = f"<!-- table: {title} -->"
+        if begin in page:
+            before, _, rest = page.partition(begin)
+            page = "\n".join([f"{before}{begin}", "", *lines, "", f"<!-- end -->{rest.partition('<!-- end -->')[2]}"])
+    return page
+
+
 def main() -> None:
-    """Print the tables, and draw the figures."""
+    """Print the tables, or write them into the page."""
+    if "--write" in sys.argv:
+        page = Path(__file__).with_name("README.md")
+        write_whole(page, filled(page.read_text()).encode())
+        return
     for title, lines in tables().items():
         print(f"\n{title}\n", *lines, sep="\n")
 

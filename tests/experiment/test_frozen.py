@@ -86,10 +86,13 @@ def test_a_base_arm_samples_plainly_at_its_temperature(arm, temperature, unbroke
     assert (tmp_path / "samples.jsonl").read_bytes() == (cell / "samples.jsonl").read_bytes()
 
 
-def test_a_tuned_arm_is_what_tune_writes_and_its_samples_use_it(unbroken, fed_base, corpus, tmp_path):
+def test_a_tuned_arm_is_what_tune_writes_and_its_samples_use_it(unbroken, fed_base, corpus, tmp_path, capsys):
     tuned = unbroken / "spherical-tuned" / "tuned"
     assert arcmask.load(tuned).feedback.operator == "spherical"
     main(["tune", fed_base, "--data", corpus, "--rows", str(TUNED), "--out", str(tmp_path / "tuned")])
+    advice, folder = capsys.readouterr().out.splitlines()[-2:]
+    assert advice.startswith("Fit --operator linear too")
+    assert folder == str(tmp_path / "tuned")
     assert (tmp_path / "tuned" / "feedback.json").read_bytes() == (tuned / "feedback.json").read_bytes()
     lines = (unbroken / "spherical-tuned" / "seed-1" / "steps-3" / "samples.jsonl").read_text().splitlines()
     used = json.loads(lines[0])["feedback_settings"]
