@@ -54,3 +54,13 @@ def test_an_effect_is_the_difference_of_four_operators_from_the_other_four(facto
 def test_holms_correction_is_that_of_its_definition(factorial_tables):
     assert factorial_tables.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert factorial_tables.holm([0.6, 0.5]) == [1.0, 1.0]
+
+
+def test_the_jackknife_of_a_curved_statistic_keeps_the_value_of_all_seeds(factorial_tables):
+    values = np.array([0.3, -0.1, 0.4, 0.2])
+    estimate = factorial_tables.jackknife(lambda seeds: float(values[list(seeds)].mean() ** 2), range(4))
+    left_out = [np.delete(values, seed).mean() ** 2 for seed in range(4)]
+    error = np.sqrt(3 / 4 * np.square(np.array(left_out) - np.mean(left_out)).sum())
+    assert estimate.value == pytest.approx(0.2**2)
+    assert estimate.half_width == pytest.approx(stats.t.ppf(0.975, 3) * error)
+    assert estimate.p_value == pytest.approx(2 * stats.t.sf(0.2**2 / error, 3))

@@ -52,11 +52,12 @@ class Estimate:
 
 
 def jackknife(values: Callable[[Sequence[int]], float], seeds: Sequence[int]) -> Estimate:
-    """Return a value with its interval over seeds; for an average over seeds it is the usual t-interval."""
+    """Return a value of all seeds with its jackknife interval; for an average over seeds it is the usual t-interval."""
     n, whole = len(seeds), values(seeds)
     pseudo = [n * whole - (n - 1) * values([seed for seed in seeds if seed != left_out]) for left_out in seeds]
-    summary = paired_difference(pseudo, [0.0] * n)
-    return Estimate(summary.mean, summary.half_width or math.nan, 1.0 if summary.p_value is None else summary.p_value)
+    # Centred on the value itself: with few seeds the jackknife's own correction of bias is noise.
+    summary = paired_difference(pseudo, [float(np.mean(pseudo)) - whole] * n)
+    return Estimate(whole, summary.half_width or math.nan, 1.0 if summary.p_value is None else summary.p_value)
 
 
 def effect(name: str, by_operator: dict[str, float]) -> float:
