@@ -1,6 +1,6 @@
 """Measure which ingredient of a feedback operator does what: mean x path x norm, in eight operators (ingredients.py).
 
-    python docs/results/factorial.py                                   # all parts, about 100 minutes of one core
+    python docs/results/factorial.py                                   # all parts, an estimated 100 minutes of one core
     python docs/results/factorial.py --only bound --models antiberty   # one part, one model
     python docs/results/factorial_tables.py                            # the tables and figures of what was measured
 
