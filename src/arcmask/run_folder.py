@@ -92,8 +92,10 @@ def interpreting(path: Path, content: str) -> Iterator[None]:
     """Say that a file does not hold `content` if the block, which uses what was read from it, fails on that."""
     try:
         yield
-    except ArcmaskError:
-        raise
+    except ArcmaskError as error:
+        if type(error) is not ArcmaskError or path.name in str(error):
+            raise
+        raise ArcmaskError(f"{path} does not hold {content}: {error}") from error
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise ArcmaskError(f"{path} does not hold {content} ({type(error).__name__}: {reason})") from error

@@ -118,6 +118,14 @@ def test_with_dropout_micro_batches_and_ranks_may_not_differ(config, tmp_path, m
         train(replace(config, steps=6), tmp_path / "run")
 
 
+def test_a_stored_number_that_cannot_be_is_named_with_its_file(config, tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "config.yaml").write_text(yaml.safe_dump(config.to_dict() | {"learning_rate": 1e15}))
+    with pytest.raises(ArcmaskError, match=r"run/config\.yaml does not hold .*: learning_rate is 1000000000000000"):
+        train(replace(config, learning_rate="auto"), run)
+
+
 @pytest.mark.parametrize("name", ON_RESUME["never"])
 def test_a_setting_that_would_change_the_result_is_refused_by_name(config, tmp_path, name):
     run = tmp_path / "run"
