@@ -6,7 +6,7 @@ from collections.abc import Iterator
 # Some virtual machines announce AMX and kill the process that runs it; set before torch first multiplies.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 # Parallel test processes share the cores: one thread for each of them and for what they start.
-os.environ.setdefault("OMP_NUM_THREADS", "1" if "PYTEST_XDIST_WORKER" in os.environ else "2")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import socket
 

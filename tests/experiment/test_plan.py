@@ -204,7 +204,8 @@ def test_a_base_that_is_nowhere_is_said_to_be_unknown():
     assert "not estimated, since the layout of somebody/model" in said
 
 
-def test_a_dry_run_counts_arms_that_are_not_trained(base, corpus):
+def test_a_dry_run_counts_arms_that_are_not_trained(base, corpus, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where the demo has not been run
     changes = Changes(base=str(base), data=corpus, length=16, arms=["base", "spherical-tuned", "none"])
     said = describe(changes.apply(find_experiment("quickstart")))
     assert "\n  base: base, not trained\n" in said
