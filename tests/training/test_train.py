@@ -144,6 +144,22 @@ def test_bfloat16_products_leave_float32_weights(config, tmp_path, base):
     assert all(record["loss"] > 0 for record in metrics(tmp_path / "run"))
 
 
+def test_float64_leaves_float32_weights_and_resumes_to_the_bit(config, tmp_path, base):
+    load(base).float().save_pretrained(tmp_path / "single")
+    config = replace(config, init=str(tmp_path / "single"), precision="float64", gate_probability=1.0, save_every=1)
+    for name, parts in (("whole", (4,)), ("parts", (2, 4))):
+        for steps in parts:
+            last = train(replace(config, steps=steps, validate_every=0), tmp_path / name)
+    states = [safetensors.torch.load_file(tmp_path / name / "checkpoints" / last.name / "trainer.safetensors")
+              for name in ("whole", "parts")]  # fmt: skip
+    assert {tensor.dtype for tensor in states[0].values()} == {torch.float64}
+    torch.testing.assert_close(*states, rtol=0, atol=0)
+    model = load(last)
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    name = "backbone.blocks.0.mlp.0.weight"
+    assert torch.equal(model.get_parameter(name), states[0][f"average.denoiser.{name}"].float())
+
+
 def test_a_model_from_scratch_fits_the_data(config, tmp_path):
     config = replace(config, init="new:tiny", steps=1, validate_every=0, operator="none")
     assert load(train(config, tmp_path / "run")).config.vocab_size == 28

@@ -12,11 +12,11 @@ from arcmask.estimates.work import Work
 from arcmask.model import best_device
 from arcmask.model.denoiser import uses_bfloat16
 from arcmask.ranks import started_processes
-from arcmask.settings import Precision
+from arcmask.settings import TrainingPrecision
 from arcmask.settings.cards import CARDS, Card, check_card
 
 # What a step reaches of a data sheet's peaks: of the products, and of the memory's bandwidth.
-_PRODUCTS, _BANDWIDTH = {"bfloat16": 0.6, "float32": 0.8}, 0.7
+_PRODUCTS, _BANDWIDTH = {"bfloat16": 0.6, "float32": 0.8, "float64": 0.8}, 0.7
 _BYTES = 10  # that an elementwise kernel reads and writes for each number of its result
 _SECONDS = 0.15  # that one timing takes, at least
 Clock = Callable[[], float]
@@ -63,7 +63,7 @@ class Machine:
         device = best_device()
         has_bfloat16 = uses_bfloat16("auto", device)
         products = {}
-        for name in ("float32", "bfloat16") if has_bfloat16 else ("float32",):
+        for name in ("float32", "float64", "bfloat16") if has_bfloat16 else ("float32", "float64"):
             x, weight = (torch.ones(n, width, dtype=getattr(torch, name), device=device) for n in (rows, 4 * width))
             products[name] = 8 * rows * width**2 / _seconds(partial(torch.nn.functional.linear, x, weight), clock)
         x = torch.ones(rows, 4 * width, device=device)
@@ -73,7 +73,7 @@ class Machine:
         memory = None if device.type == "cpu" else float(torch.cuda.get_device_properties(device).total_memory)
         return cls(name, products, numbers, memory, has_bfloat16)
 
-    def precision(self, precision: Precision) -> str:
+    def precision(self, precision: TrainingPrecision) -> str:
         """Return what a precision means on this machine."""
         if precision != "auto":
             return precision
@@ -87,10 +87,10 @@ class Machine:
         """
         return world if self.is_gpu or world == started_processes() else 1
 
-    def seconds(self, work: Work, precision: Precision) -> float:
+    def seconds(self, work: Work, precision: TrainingPrecision) -> float:
         """Return the seconds that one process needs for some work."""
         speed = self.products.get(self.precision(precision), self.products["float32"])
-        return work.products / speed + work.numbers / self.numbers
+        return work.products / speed + (2 if precision == "float64" else 1) * work.numbers / self.numbers
 
 
 def _seconds(run: Callable[[], object], clock: Clock) -> float:

@@ -50,18 +50,20 @@ def training(
     device: Device,
 ) -> Memory:
     """Return the memory of a training step with micro-batches of `rows` sequences."""
-    kept, table = _KEPT[precision][dropout > 0], 4.0 * layout.vocabulary * layout.width
+    kept = _KEPT.get(precision, _KEPT["float32"])[dropout > 0]
+    table = 4.0 * layout.vocabulary * layout.width
     blocks = layout.blocks * _INPUT + kept if recompute else layout.blocks * kept
     masked = rows * length / 2
-    logits = min(LINEAR_CHUNKS * CHUNK[device], masked * layout.vocabulary) * (4 if precision == "float32" else 6)
+    logits = min(LINEAR_CHUNKS * CHUNK[device], masked * layout.vocabulary) * (6 if precision == "bfloat16" else 4)
     buckets = _BUCKETS if world > 1 else 0
     activations = rows * length * layout.width * (blocks + _ENDS)
     # Gradients of the output layer, of the embeddings, and of the candidates' embeddings exist beside the sums.
     backward = activations + logits + 3 * table
+    wide = 2 if precision == "float64" else 1
     return Memory(
-        state=(_STATE + buckets) * layout.parameters + _casts(layout, precision),
-        activations=activations,
-        logits=max(backward, _STEP * layout.parameters) - activations,
+        state=wide * (_STATE + buckets) * layout.parameters + _casts(layout, precision),
+        activations=wide * activations,
+        logits=wide * (max(backward, _STEP * layout.parameters) - activations),
     )
 
 

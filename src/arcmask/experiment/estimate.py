@@ -17,7 +17,6 @@ from arcmask.model import Model
 from arcmask.ranks import world_size
 from arcmask.settings.experiment import Arm, Plan
 from arcmask.settings.train import TrainConfig
-from arcmask.training.checks import STATE_BYTES
 from arcmask.training.dry_run import training_memory
 
 
@@ -163,11 +162,11 @@ def _disk(costs: Costs) -> dict[str, float]:
     """Return the bytes of what the experiment writes and fetches."""
     plan, samples = costs.plan, _samples(costs.plan)
     tuned = sum(arm.tune is not None for arm in plan.arms.values())
-    kept = sum(config.keep for config in plan.trainings)
+    kept = sum(config.keep * config.checkpoint_bytes for config in plan.trainings)
     features = costs.evaluators.get(plan.generation.features or "")
     result = RESULT + (0 if features is None else 4 * features.width)
     return {
-        "checkpoints": float(costs.base.parameters * (STATE_BYTES * kept + 4 * tuned)),
+        "checkpoints": float(costs.base.parameters * (kept + 4 * tuned)),
         "samples": float(samples * plan.generation.length * SAMPLE),
         "cache of scores": float(samples * result) if costs.evaluators else 0.0,
         **data_parts(plan.data, plan.prepare),

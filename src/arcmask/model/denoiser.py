@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, get_args, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +25,7 @@ from arcmask.feedback import SoftMask
 from arcmask.files import written_whole
 from arcmask.ranks import local_rank
 from arcmask.rows import Rows, maskable_of, tokens_of
-from arcmask.settings import PRECISIONS, Precision
+from arcmask.settings import TrainingPrecision
 
 FEEDBACK_FILE = "feedback.json"
 # The files of a saved model; a later save into the same folder removes those that it does not write.
@@ -240,14 +240,14 @@ def _amx_runs() -> bool:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
 
 
-def autocast(precision: Precision, device: torch.device | str) -> AbstractContextManager[None]:
+def autocast(precision: TrainingPrecision, device: torch.device | str) -> AbstractContextManager[None]:
     """Return the context to call a denoiser in; "auto" is bfloat16 if the hardware supports it, else float32."""
     enabled = uses_bfloat16(precision, device)
     return torch.autocast(torch.device(device).type, dtype=torch.bfloat16, enabled=enabled)
 
 
-def uses_bfloat16(precision: Precision, device: torch.device | str) -> bool:
+def uses_bfloat16(precision: TrainingPrecision, device: torch.device | str) -> bool:
     """Return whether a precision means bfloat16 on a device."""
-    if precision not in PRECISIONS:
-        raise unknown_name("precision", precision, PRECISIONS)
+    if precision not in get_args(TrainingPrecision):
+        raise unknown_name("precision", precision, get_args(TrainingPrecision))
     return precision == "bfloat16" or (precision == "auto" and has_fast_bfloat16(device))

@@ -62,7 +62,7 @@ def paper() -> Plan:
 def paper_rehearsal() -> Plan:
     """Carry out `paper` on two processor cores: all its parts, with a small model, a small corpus and few samples.
 
-    The base is trained first. The weights depend on rounding alone if the work is shared by several processes.
+    The base is trained first. Training is in float64, so that the weights are the same however many processes share it.
     """
     data = PrepareConfig(
         corpus="sotu", out="data/sotu-gpt2-128-enclosed", tokenizer="gpt2", length=128, row_form="enclosed"
@@ -81,7 +81,7 @@ def paper_rehearsal() -> Plan:
         warm_up=4,
         ema=0.9,
         dropout=0.0,
-        precision="float32",
+        precision="float64",
         save_every=8,
         validate_every=8,
         validation_rows=32,

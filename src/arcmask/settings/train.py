@@ -3,10 +3,10 @@
 import math
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from arcmask.errors import ArcmaskError, check_range
-from arcmask.settings import MAX_LENGTH, MAX_SEED, Precision
+from arcmask.errors import ArcmaskError, check_choice, check_range
+from arcmask.settings import MAX_LENGTH, MAX_SEED, TrainingPrecision
 from arcmask.settings.cards import CARDS, check_card
 from arcmask.settings.operators import OPERATOR_CHOICES
 
@@ -70,7 +70,8 @@ class TrainConfig:
         freeze_backbone: Train only the three confidence scalars.
         checkpoint_blocks: Recompute activations in the backward pass to save memory.
         compile_blocks: Compile each block with torch.compile.
-        precision: auto, float32 or bfloat16. Weights stay in float32.
+        precision: auto, float32, bfloat16 or float64. Weights are saved in float32. With float64 they are trained in
+            float64, so that they do not depend on the number of ranks.
         seed: Seed of data order, times, masks, gates and dropout.
         save_every: Steps between checkpoints; auto for 10 % of the steps, 1,000 at most.
         keep: Number of checkpoints to keep.
@@ -106,7 +107,7 @@ class TrainConfig:
     freeze_backbone: bool = False
     checkpoint_blocks: bool = False
     compile_blocks: bool = False
-    precision: Precision = "auto"
+    precision: TrainingPrecision = "auto"
     seed: int = 1
     save_every: int | Auto = AUTO
     keep: int = 2
@@ -120,6 +121,7 @@ class TrainConfig:
         check_range(1, MAX_LENGTH, self, "batch_size", "micro_batch", "top_k")
         check_range(0, 1000, self, "karcher_steps", "weight_decay")
         check_range(0, MAX_SEED, self, "seed")
+        check_choice("precision", self.precision, get_args(TrainingPrecision))
         check_range(-1000, 1000, self, "centre", "steepness", "learning_rate", "confidence_learning_rate")
         for name in (name for name in _POSITIVE if getattr(self, name) != AUTO):
             if not 0 < getattr(self, name) < math.inf:
@@ -134,6 +136,11 @@ class TrainConfig:
     def learns_weight(self) -> bool:
         """Whether there is a weight to learn: feedback, and not with a constant weight."""
         return self.operator != "none" and self.fixed_weight is None
+
+    @property
+    def checkpoint_bytes(self) -> int:
+        """Bytes per parameter of a checkpoint: the model in float32; raw weights, averages and two moments."""
+        return 4 + 4 * (8 if self.precision == "float64" else 4)
 
     def unused(self) -> dict[str, str]:
         """Return the settings that have no effect beside the others, each with the reason."""

@@ -25,8 +25,6 @@ from arcmask.run_folder import (
 from arcmask.settings.train import AUTO, COMPUTED, ON_RESUME, TrainConfig
 from arcmask.training.state import COUNTS
 
-# Weights, raw weights, averages and two moments, in float32.
-STATE_BYTES = 5 * 4
 _EXTEND_COSINE = (
     "every rate of a cosine curve depends on the number of steps, so it cannot be extended; start another run with "
     "--init {run}"
@@ -50,7 +48,7 @@ def check_before_loading(config: TrainConfig, run: Path, corpus: RowCorpus | Non
         )
     check_range(1, corpus.vocab_size, config, "top_k")
     parameters = _count_parameters(config.init, corpus)
-    needed = STATE_BYTES * parameters * (config.keep + 1)  # while saving there is one checkpoint more
+    needed = config.checkpoint_bytes * parameters * (config.keep + 1)  # while saving there is one checkpoint more
     free = shutil.disk_usage(nearest_folder(run)).free
     if free < needed:
         raise ArcmaskError(f"{run} has {free / 1e9:.1f} GB free, but its checkpoints need {needed / 1e9:.1f} GB")

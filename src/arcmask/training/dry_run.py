@@ -14,7 +14,7 @@ from arcmask.model import best_device
 from arcmask.ranks import world_size
 from arcmask.settings.prepare import PrepareConfig
 from arcmask.settings.train import TrainConfig
-from arcmask.training.checks import STATE_BYTES, build_feedback, check_before_loading
+from arcmask.training.checks import build_feedback, check_before_loading
 from arcmask.training.start import build_model, calibrate, describe_start, measure_entropies
 
 MASKED = 0.5  # share of positions, over all times
@@ -103,7 +103,7 @@ def _describe_time(config: TrainConfig, layout: Layout, length: int, machine: Ma
 
 
 def _describe_disk(config: TrainConfig, layout: Layout, run: Path, prepare: PrepareConfig | None) -> str:
-    checkpoints = STATE_BYTES * layout.parameters * config.keep
+    checkpoints = config.checkpoint_bytes * layout.parameters * config.keep
     return describe_disk(
         {
             f"{config.keep} checkpoint{'' if config.keep == 1 else 's'} in {run}": checkpoints,

@@ -17,7 +17,7 @@ from arcmask.settings.train import AUTO, TrainConfig
 
 
 def build_model(config: TrainConfig, corpus: RowCorpus, model: Model | None = None) -> Model:
-    """Build the model to train: a new one from the seed, or a checkpoint's, in float32 or wider. It fits the corpus.
+    """Build the model to train: a new one from the seed, or a checkpoint's, in float32 or float64. It fits the corpus.
 
     `model` is used in place of the one that the settings name.
     """
@@ -27,10 +27,12 @@ def build_model(config: TrainConfig, corpus: RowCorpus, model: Model | None = No
         model_length = max(corpus.length, SIZES[size]["model_length"])
         new = MDLM.create(size, corpus.vocab_size, config.seed, model_length=model_length, **changes)
         set_up(config, new)
-        return new
+        return new.double() if config.precision == "float64" else new
     model = load(config.init) if model is None else model
     check_corpus(corpus, model)
-    if model.table.dtype != torch.float64:
+    if config.precision == "float64":
+        model.double()
+    elif model.table.dtype != torch.float64:
         model.float()
     set_up(config, model)
     return model

@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from copy import deepcopy
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -98,6 +99,8 @@ class Trainer:
         self.model.tokenizer = corpus.tokenizer()
         self.config = config = self._calibrate(config)
         self.model.feedback = self.feedback = build_feedback(config)
+        if config.precision == "float64":
+            self.feedback.double()
         self._prepare_model()
         self.objective = TwoPass(self.model, self.feedback).to(self.accelerator.device)
         self.wrapped: nn.Module = self.accelerator.prepare_model(self.objective)
@@ -297,7 +300,8 @@ class Trainer:
             counts |= {"ranks": self.world}
             self.average.swap(self.trained)
             try:
-                save_checkpoint(self.run, self.step, self.model, tensors, counts, self.config.keep)
+                model = deepcopy(self.model).float() if self.config.precision == "float64" else self.model
+                save_checkpoint(self.run, self.step, model, tensors, counts, self.config.keep)
             finally:
                 self.average.swap(self.trained)
         self.accelerator.wait_for_everyone()
