@@ -149,7 +149,7 @@ def test_cards_differ_in_speed_and_an_unknown_one_is_a_sentence():
     seconds = {name: Machine.find(name, 768).seconds(some, "auto") for name in ("A6000", "A100", "H100")}
     assert seconds["H100"] < seconds["A100"] < seconds["A6000"]
     a100 = Machine.find("A100", 768)
-    assert a100.seconds(some, "float32") > 2 * a100.seconds(some, "bfloat16")
+    assert a100.seconds(some, "float64") > a100.seconds(some, "float32") > 2 * a100.seconds(some, "bfloat16")
     with pytest.raises(ArcmaskError, match="unknown card 'A1000'; did you mean 'A100'"):
         Machine.find("A1000", 768)
 
@@ -167,3 +167,17 @@ def test_a_24_gb_card_holds_a_training_step_of_the_paper():
     sizes = [memory.training(layout, rows=rows, recompute=False, **settings).total for rows in (16, 8)]
     assert 24e9 > sizes[0] > sizes[1]
     assert memory.training(layout, rows=16, recompute=True, **settings).total < sizes[1]
+
+
+def test_float64_takes_twice_the_memory_of_float32():
+    settings = {"rows": 2, "length": 64, "dropout": 0.0, "recompute": False, "world": 1, "device": "cpu"}
+    sizes = [memory.training(_layout(2), precision=name, **settings).total for name in ("float32", "float64")]
+    assert sizes[1] == 2 * sizes[0]
+
+
+def test_a_nucleus_takes_time_and_memory_beside_the_passes():
+    layout, settings = _layout(2), {"rows": 2, "length": 64, "precision": "float32", "device": "cpu"}
+    plain, nucleus = (work.sampling(layout, 64, 8, band=None, top_p=top_p) for top_p in (1.0, 0.9))
+    assert (nucleus.products, nucleus.numbers > plain.numbers) == (plain.products, True)
+    sizes = [memory.sampling(layout, top_p=top_p, **settings).total for top_p in (1.0, 0.9)]
+    assert sizes[1] - sizes[0] == memory._SORTING * 2 * 64 * layout.vocabulary

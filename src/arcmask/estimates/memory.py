@@ -16,7 +16,7 @@ _STATE = 5 * 4  # bytes per parameter: weights, gradients, averages and two mome
 _BUCKETS = 4  # bytes per parameter: gradients that ranks exchange
 _STEP = 8  # bytes per parameter while the optimiser updates, and while a checkpoint is copied
 _PASSING = 60  # bytes per position and unit of width that exist at a time in a pass without gradient
-_DRAWING = 5 * 8  # bytes per number of a block of draws, which are in float64
+_DRAWING, _SORTING = 5 * 8, 6 * 8  # bytes per number of a block of draws, which are in float64; more with top_p
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,11 +67,12 @@ def training(
     )
 
 
-def sampling(layout: Layout, *, rows: int, length: int, precision: str, device: Device) -> Memory:
+def sampling(layout: Layout, *, rows: int, length: int, precision: str, device: Device, top_p: float = 1.0) -> Memory:
     """Return the memory of a sampling step with batches of `rows` samples."""
     vocabulary, positions = layout.vocabulary, rows * length
     logits = min(2 * sampler.CHUNK[device], positions * vocabulary) * 4.0  # a chunk, and the one before it
-    draws = min(filters.BLOCK[device], positions * vocabulary) * float(_DRAWING)
+    drawing = _DRAWING + (_SORTING if top_p < 1 else 0)
+    draws = min(filters.BLOCK[device], positions * vocabulary) * float(drawing)
     return Memory(
         state=4.0 * layout.parameters + _casts(layout, precision),
         activations=float(positions * layout.width * _PASSING),

@@ -13,6 +13,7 @@ from arcmask.estimates.sizes import Layout
 # Results of elementwise kernels: of a block per position and unit of width, and of a row of logits per id.
 _BLOCK = 18
 _CANDIDATES, _LOSS, _DRAW = 3, 4, 7
+_NUCLEUS = 40  # more of a draw with top_p: 8 in a peaked row; 80 in a flat one, which is sorted as a whole
 _BACKWARD = 2.5  # of elementwise kernels, relative to the forward pass
 
 
@@ -64,7 +65,13 @@ def optimising(layout: Layout) -> Work:
 
 
 def sampling(
-    layout: Layout, length: int, steps: int, *, band: tuple[float, float] | None, rule: str = "ancestral"
+    layout: Layout,
+    length: int,
+    steps: int,
+    *,
+    band: tuple[float, float] | None,
+    rule: str = "ancestral",
+    top_p: float = 1.0,
 ) -> Work:
     """Return the work of one sample. `band` is the interval of times with feedback; None without."""
     times = [1 - step / steps for step in range(steps + 1)]
@@ -78,9 +85,8 @@ def sampling(
         passes += 1.0 if in_band or feeds_next else revealing
         kept += length * after if feeds_next else 0.0
     drawn = length * (steps + 1) / 2 if rule == "confidence" else float(length)
-    return (
-        passing(layout, length) * (passes * length) + _rows(layout, _DRAW) * drawn + _rows(layout, _CANDIDATES) * kept
-    )
+    draws = _rows(layout, _DRAW + (_NUCLEUS if top_p < 1 else 0)) * drawn
+    return passing(layout, length) * (passes * length) + draws + _rows(layout, _CANDIDATES) * kept
 
 
 def clustering(samples: int) -> float:

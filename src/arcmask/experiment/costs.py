@@ -64,7 +64,12 @@ class Costs:
         """Return the seconds of one cell's samples."""
         generation, band = self.plan.generation, _BAND if arm.train is None else arm.train.band
         sample = work.sampling(
-            self.base, self._length, budget, band=None if arm.operator == "none" else band, rule=generation.rule
+            self.base,
+            self._length,
+            budget,
+            band=None if arm.operator == "none" else band,
+            rule=generation.rule,
+            top_p=generation.top_p,
         )
         return self.machine.seconds(sample * (generation.samples / self.world), generation.precision)
 

@@ -146,6 +146,7 @@ def _memory(costs: Costs) -> dict[str, memory.Memory]:
             length=generation.length,
             precision=machine.precision(generation.precision),
             device=machine.device,
+            top_p=generation.top_p,
         )
     if costs.evaluators:
         layout = max(costs.evaluators.values(), key=lambda layout: layout.parameters)
