@@ -107,7 +107,7 @@ def run(repeats: int = 2, threads: int = 1) -> None:
         f"scoring of {TEXTS} texts": (
             scored_cell(evaluator),
             losses + features,
-            memory.scoring(scorer, tokens=BATCH["cpu"], precision="float32", chunk=CHUNK),
+            memory.scoring(scorer, tokens=BATCH["cpu"], precision="float32", chunk=CHUNK["cpu"]),
         ),
     }
     cells: list[tuple[str, ...]] = []

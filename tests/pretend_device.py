@@ -6,7 +6,7 @@ context returns a record that counts:
 
 - kernels: operations that compute. Views and empty tensors are free. One kernel stands for what a GPU may split.
 - waits: operations that make the host wait for the device: `.item()`, `.tolist()`, `.cpu()`, `nonzero`, a mask as an
-  index, and others whose result has a size that only the device knows.
+  index, others whose result has a size that only the device knows, and copies to the device without `non_blocking`.
 - copies: transfers from the host to the device.
 
 The device is called `meta`: a CPU build of torch has no device guard for `cuda`. The context also stands in for what
@@ -148,12 +148,16 @@ class _Device(TorchDispatchMode):
                 self.counts.waits["cpu"] += 1
         elif to_device:
             self.counts.copies += 1
+            if not kwargs.get("non_blocking"):
+                self.counts.waits["blocking copy"] += 1
         result = _aten._to_copy.default(_inner(tensor), **kwargs)
         return _Elsewhere(result) if to_device else result
 
     def _copy(self, target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
         if isinstance(target, _Elsewhere):
             self.counts.copies += source.ndim > 0
+            if source.ndim and not non_blocking:
+                self.counts.waits["blocking copy"] += 1
         else:
             self.counts.waits["copy_"] += 1
         _inner(target).copy_(_inner(source), non_blocking)

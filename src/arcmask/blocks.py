@@ -1,14 +1,26 @@
-"""The number of rows to work on at a time, by device.
+"""How work reaches a device: the number of rows at a time, and copies that nobody waits for.
 
 On a CPU a block should stay in the cache from one operation to the next. A GPU is faster with fewer, larger launches.
 """
 
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 
 class _Device(Protocol):
     @property
     def type(self) -> str: ...
+
+
+_Movable = TypeVar("_Movable", bound=Any)
+
+
+def send(values: _Movable, device: Any, *dtype: Any) -> _Movable:
+    """Return a tensor or rows of the host on a device, without waiting until the device has done its other work.
+
+    It is for this direction alone: the host must wait for what comes back.
+    """
+    moved: _Movable = values.to(device, *dtype, non_blocking=True)
+    return moved
 
 
 def block_rows(device: _Device, width: int, *, cpu: int, gpu: int) -> int:

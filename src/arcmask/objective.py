@@ -18,7 +18,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from arcmask import schedule
-from arcmask.blocks import block_rows
+from arcmask.blocks import block_rows, send
 from arcmask.candidates import Candidates, top_candidates
 from arcmask.feedback import Feedback, Gate, SoftMask
 from arcmask.model import Denoiser
@@ -293,7 +293,7 @@ def sequence_losses(
             if number % world == rank:
                 draw, candidates = gate.draw(seed, number, *batch.shape), None
                 rows, masked = trimmed(batch, draw.masked)
-                inputs = rows.to(table.device), draw.time.to(table.device, dtype), masked.to(table.device)
+                inputs = send(rows, table.device), send(draw.time, table.device, dtype), send(masked, table.device)
                 for way in sorted(ways):  # plain first
                     if way == "plain" and shares_draft and feedback is not None:
                         candidates, result = objective.draft(*inputs, feedback.top_k)

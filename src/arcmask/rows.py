@@ -78,9 +78,9 @@ class PaddedRows:
         """Return some of the rows, given by a slice, a list or a tensor."""
         return PaddedRows(self.tokens[rows], self.lengths[rows], self.prompts[rows])
 
-    def to(self, *target: Any) -> "PaddedRows":
+    def to(self, *target: Any, **options: Any) -> "PaddedRows":
         """Return the rows on a device."""
-        return PaddedRows(self.tokens.to(*target), self.lengths.to(*target), self.prompts.to(*target))
+        return PaddedRows(*(tensor.to(*target, **options) for tensor in (self.tokens, self.lengths, self.prompts)))
 
     def split(self, sizes: int | list[int]) -> list["PaddedRows"]:
         """Return parts of so many rows."""

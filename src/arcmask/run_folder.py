@@ -28,6 +28,7 @@ CONFIG, METRICS, CHECKPOINTS, TRAINING = "config.yaml", "metrics.jsonl", "checkp
 COMPLETE = "complete"  # the marker that is written last into a checkpoint folder
 PLAN, LIKELIHOOD, SAMPLES, SCORES = "plan.json", "likelihood.json", "samples.jsonl", "scores.json"
 TIMING = "timing.json"  # how long the samples of a cell took
+TIMES = "times.json"  # how long stages of each kind took in an experiment, for the time that is left
 INSPECTION, TUNED = Path("base", "inspect"), "tuned"
 LOCK = ".lock"
 _MOST_NESTED, _MOST_CHARACTERS = 50, 2**28

@@ -15,7 +15,7 @@ from transformers import Gemma2Config, Gemma2ForCausalLM
 from arcmask.errors import ArcmaskError
 from arcmask.evaluation import PerplexitySettings
 from arcmask.evaluation import scores as scoring
-from arcmask.evaluation.evaluator import Evaluator, make_evaluator
+from arcmask.evaluation.evaluator import CHUNK, Evaluator, make_evaluator
 from arcmask.evaluation.texts import ReferenceWords
 
 SETTINGS = PerplexitySettings(context=16, stride=6)
@@ -138,7 +138,7 @@ def test_logits_for_all_positions_never_exist(evaluator, monkeypatch):
     seen = []
     head = evaluator.model.get_output_embeddings()
     hook = head.register_forward_hook(lambda _module, _given, logits: seen.append(logits.shape[0]))
-    monkeypatch.setattr("arcmask.evaluation.evaluator.CHUNK", 50 * TOKENIZER.size)
+    monkeypatch.setitem(CHUNK, "cpu", 50 * TOKENIZER.size)
     assert evaluator.has_plain_head
     losses = scoring.text_losses(
         evaluator, [SENTENCE[start:] for start in range(20)], SETTINGS, cache=None, batch_tokens=9999

@@ -93,6 +93,15 @@ def test_a_prepared_folders_words_are_those_of_both_splits_uncut(prepared):
     assert words.source == f"{prepared} (train and validation)"
 
 
+def test_rows_between_end_of_text_have_the_words_of_the_stream(tmp_path):
+    (tmp_path / "words.txt").write_text("constitution representatives amendment government " * 60)
+    settings = {"corpus": str(tmp_path / "words.txt"), "tokenizer": "bpe:270", "length": 16, "holdout": "none"}
+    for form in ("stream", "enclosed"):
+        prepare(PrepareConfig(out=str(tmp_path / form), row_form=form, **settings))
+    words = {form: Reference(str(tmp_path / form)).words().words for form in ("stream", "enclosed")}
+    assert words["enclosed"] <= words["stream"] == {"constitution", "representatives", "amendment", "government"}
+
+
 def test_a_prepared_folders_texts_are_held_out_rows_each_once(prepared):
     reference, corpus = Reference(prepared), open_prepared(prepared, "validation")
     everything = [corpus.tokenizer().decode(row) for row in corpus.rows(np.arange(len(corpus))).tolist()]

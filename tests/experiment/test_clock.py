@@ -65,3 +65,16 @@ def test_one_kind_does_not_speak_for_another(monkeypatch):
     left = clock.left(4)
     assert left == pytest.approx(2 * 400 + 2 * 25, rel=0.12)
     assert clock.left(6) == pytest.approx(left / 2)
+
+
+def test_a_resumed_run_knows_the_times_of_the_one_before(tmp_path, monkeypatch):
+    now, stages = [0.0], [("training", 10.0), ("scoring", 100.0)] * 4
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    clock = Clock(stages, tmp_path / "cache" / "times.json")
+    for number in range(2):
+        with clock.measuring(number):
+            now[0] += 3 * stages[number][1]
+    assert Clock(stages, clock.path).left(2) == clock.left(2) == pytest.approx(3 * 330, rel=0.1)
+    for content in ("{", "[1]", '{"training": 3}', '{"training": [0, 1]}', '{"training": ["a", "b"]}'):
+        clock.path.write_text(content)
+        assert Clock(stages, clock.path).left(2) == 330

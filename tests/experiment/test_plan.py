@@ -86,6 +86,8 @@ def test_the_protocol_stays_the_papers_only_while_its_numbers_compare():
     assert Changes(steps=10).apply(paper).protocol is None
     assert Changes(evaluator="gpt2").apply(paper).protocol is None
     assert Changes(batch_size=256).apply(paper).protocol is None
+    same = Changes(steps=7000, batch_size=512, length=1024, evaluator="gpt2-large", base=paper.base)
+    assert same.apply(paper) == paper
 
 
 KNOBS = {
@@ -97,6 +99,23 @@ KNOBS = {
     "evaluator_batch": 4096,
     "evaluator_precision": "bfloat16",
 }
+
+
+def test_the_knobs_of_training_reach_the_training_of_the_base():
+    plan = Changes(**KNOBS).apply(find_experiment("paper-rehearsal"))
+    knobs = ("micro_batch", "precision", "checkpoint_blocks", "compile_blocks")
+    assert [getattr(plan.pretrain, name) for name in knobs] == [4, "bfloat16", True, True]
+
+
+def test_the_band_of_sampling_can_be_set(tmp_path):
+    plan = find_experiment("paper")
+    wide = replace(plan, generation=replace(plan.generation, band=(0.0, 1.0)))
+    bands = {arm: wide.sample(arm, "checkpoint", 1, 64, tmp_path).band for arm in wide.arms}
+    assert bands == {"none": None, "linear-learned": (0.0, 1.0), "spherical-learned": (0.0, 1.0)}
+    assert wide.to_json()["band"] == [0.0, 1.0]
+    assert "band" not in plan.to_json()
+    with pytest.raises(ArcmaskError, match="must be two rising numbers between 0 and 1"):
+        replace(plan.generation, band=(0.8, 0.2))
 
 
 @pytest.mark.parametrize("name", sorted(KNOBS))

@@ -11,6 +11,7 @@ import pytest
 import safetensors.torch
 import torch
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from scipy.stats import binomtest
 
 from arcmask.checkpoint import load
@@ -142,6 +143,15 @@ def test_bfloat16_products_leave_float32_weights(config, tmp_path, base):
         torch.float32
     }
     assert all(record["loss"] > 0 for record in metrics(tmp_path / "run"))
+
+
+def test_the_precision_is_ours_whatever_accelerate_has_stored(monkeypatch):
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
+    AcceleratorState._reset_state(reset_partial_state=True)
+    try:
+        assert trainer.connect().mixed_precision == "no"
+    finally:
+        AcceleratorState._reset_state(reset_partial_state=True)
 
 
 def test_float64_leaves_float32_weights_and_resumes_to_the_bit(config, tmp_path, base):

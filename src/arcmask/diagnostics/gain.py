@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from arcmask import sphere
+from arcmask.blocks import send
 from arcmask.candidates import Candidates
 from arcmask.errors import ArcmaskError
 from arcmask.evaluation.statistics import summarize
@@ -108,7 +109,7 @@ class Drafts:
         for number, batch in enumerate(rows.split(batch_size)):
             draw = gate.draw(seed, number, *batch.shape)
             batch, masked = trimmed(batch, maskable(denoiser, batch, draw.masked))
-            inputs = batch.to(table.device), draw.time.to(table.device, dtype), masked.to(table.device)
+            inputs = send(batch, table.device), send(draw.time, table.device, dtype), send(masked, table.device)
             candidates, plain = objective.draft(*inputs, top_k)
             self.batches.append(Draft(*inputs, candidates, plain.per_sequence.double().cpu() / self.length))
 

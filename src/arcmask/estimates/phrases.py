@@ -5,6 +5,12 @@ from collections.abc import Mapping
 from arcmask.estimates.machine import Machine
 from arcmask.estimates.memory import Memory
 
+_SMALLER = {
+    "training": "a smaller --micro_batch, or --checkpoint_blocks true",
+    "sampling": "a smaller --sampling_batch",
+    "scoring": "a smaller --evaluator_batch",
+}
+
 
 def format_duration(seconds: float) -> str:
     """Format a duration in seconds, minutes, hours or days."""
@@ -37,7 +43,8 @@ def describe_memory(parts: Mapping[str, Memory], machine: Machine) -> str:
         texts.append(f"{name} {format_bytes(memory.total)} ({inside})")
     room = "" if machine.memory is None else f" of {format_bytes(machine.memory)}"
     fits = machine.memory is None or most < 0.9 * machine.memory
-    advice = "" if fits else "; too much: give a smaller --micro_batch, or --checkpoint_blocks true"
+    largest = max(parts, key=lambda name: parts[name].total)
+    advice = "" if fits else f"; too much: give {_SMALLER[largest]}"
     return f"memory: about {format_bytes(most)}{room} per process{advice}: {'; '.join(texts)}"
 
 

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from arcmask.blocks import block_rows, send
 from arcmask.downloads import NotFetchedError, cached_folder, download_files, hub_snapshot, open_pretrained
 from arcmask.errors import ArcmaskError
 from arcmask.files import hash_file
@@ -30,7 +31,7 @@ from arcmask.settings import Precision
 from arcmask.settings.evaluate import SMOLLM2
 
 END = "<|endoftext|>"  # how samples write end-of-text, whatever the evaluator calls it
-CHUNK = 1 << 24  # logits that exist at a time
+CHUNK = {"cpu": 1 << 24, "gpu": 1 << 27}  # logits that exist at a time
 BATCH = {"cpu": 1024, "gpu": 16384}  # tokens; on a CPU, larger batches no longer fit its cache and are slower
 _CHOICES = f"choose {SMOLLM2}, the folder of a causal LM, or a hub id such as gpt2-large"
 _PROBE_LENGTH = 8
@@ -82,7 +83,7 @@ class Evaluator:
     def pad(self, rows: Sequence[Sequence[int]]) -> Tensor:
         """Stack rows of ids into (B, L). The padding affects no result."""
         width = max(len(row) for row in rows)
-        return torch.tensor([[*row, *[0] * (width - len(row))] for row in rows], device=self.model.device)
+        return send(torch.tensor([[*row, *[0] * (width - len(row))] for row in rows]), self.model.device)
 
     @torch.inference_mode()
     def hidden(self, ids: Tensor) -> Tensor:
@@ -103,7 +104,7 @@ class Evaluator:
             return functional.cross_entropy(logits.float(), targets, reduction="none")
         rows = (self.hidden(ids) if hidden is None else hidden)[:, :-1][counted]
         head = self.model.get_output_embeddings()
-        height = max(1, CHUNK // head.weight.shape[0])
+        height = block_rows(rows.device, head.weight.shape[0], **CHUNK)
         losses = [rows.new_zeros(0, dtype=torch.float32)]
         for start in range(0, len(rows), height):
             part = slice(start, start + height)
@@ -117,7 +118,8 @@ class Evaluator:
         if batch_tokens is None:
             batch_tokens = BATCH["cpu" if self.model.device.type == "cpu" else "gpu"]
         if not self.has_plain_head:  # all logits of a batch exist at once
-            batch_tokens = min(batch_tokens, 4 * CHUNK // self.model.get_input_embeddings().weight.shape[0])
+            vocabulary = self.model.get_input_embeddings().weight.shape[0]
+            batch_tokens = min(batch_tokens, 4 * block_rows(self.model.device, vocabulary, **CHUNK))
         order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
         start = 0
         while start < len(order):

@@ -32,6 +32,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from arcmask.blocks import send
 from arcmask.errors import ArcmaskError
 from arcmask.evaluation.cache import Batch, Cache, Share, text_key, through_cache
 from arcmask.evaluation.evaluator import END, Evaluator
@@ -181,7 +182,7 @@ def _losses(
             bare = [row for row, (index, begin, *_) in enumerate(chosen) if not (begin or prepared[index].has_prefix)]
             ends, owners = [chosen[row][2] for row in bare], [texts[chosen[row][0]] for row in bare]
             features.add(dict(zip(map(text_key, owners), _last_states(hidden[bare], ends), strict=True)))
-        losses = evaluator.losses(rows, counted.to(rows.device), hidden).double().cpu()
+        losses = evaluator.losses(rows, send(counted, rows.device), hidden).double().cpu()
         for (index, *_), part in zip(chosen, losses.split(counted.sum(1).tolist()), strict=True):
             nats[index] += float(part.sum())
             waiting[index] -= 1
@@ -302,7 +303,7 @@ def _features_cache(folder: Path | None, evaluator: Evaluator, context: int) -> 
 
 def _last_states(hidden: Tensor, lengths: Sequence[int]) -> list[bytes]:
     """Return the last state of each text, as the cache keeps it: hidden (B, L, H), and the lengths of B texts."""
-    last = torch.tensor(lengths, dtype=torch.long, device=hidden.device) - 1
+    last = send(torch.tensor(lengths, dtype=torch.long) - 1, hidden.device)
     states = hidden[torch.arange(len(hidden), device=hidden.device), last].float().cpu().numpy()
     return [state.tobytes() for state in states]
 

@@ -91,6 +91,7 @@ def _stream(folder: str, split: str) -> Iterator[str]:
     """Yield a split's text in pieces that end between words. Rows follow one another and may cut words."""
     corpus = open_prepared(folder, split)
     tokenizer, rest = corpus.tokenizer(), ""
+    ends = corpus.index.settings.get("row_form") == "enclosed"
     around = tokenizer.enclosing
     rows = min(len(corpus), max(1, _TOKENS_FOR_WORDS // corpus.length))
     for start in range(0, rows, _ROWS_AT_A_TIME):
@@ -98,7 +99,7 @@ def _stream(folder: str, split: str) -> Iterator[str]:
         if isinstance(part, PaddedRows):  # texts of their own
             yield from map(tokenizer.decode_row, part.tolist())
             continue
-        ids = part.flatten().tolist()
+        ids = (part[:, 1:-1] if ends else part).flatten().tolist()  # the ends of an enclosed row are end-of-text
         text = rest + tokenizer.decode(ids if around is None else [token for token in ids if token not in around])
         cut = text.rfind(" ") + 1
         rest = text[cut:]

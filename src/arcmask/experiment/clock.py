@@ -4,7 +4,12 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from arcmask.errors import ArcmaskError
+from arcmask.files import json_bytes, write_whole
+from arcmask.run_folder import read_settings
 
 _PRIOR = 0.25  # stages of a kind that its estimate counts for, against the measured ones
 
@@ -13,13 +18,19 @@ class Clock:
     """Time left, from the kind and the estimated seconds of every stage that is not done.
 
     Each kind of stage is corrected by its own ratio of measured to estimated time. A kind that has not been measured
-    yet is corrected by the mean ratio of the others.
+    yet is corrected by the mean ratio of the others. `path` keeps the times, so that a resumed run knows them; a file
+    that cannot be read is as good as none.
     """
 
-    def __init__(self, stages: Sequence[tuple[str, float]]) -> None:
-        self.stages = stages
+    def __init__(self, stages: Sequence[tuple[str, float]], path: Path | None = None) -> None:
+        self.stages, self.path = stages, path
         self._expected: dict[str, float] = defaultdict(float)
         self._measured: dict[str, float] = defaultdict(float)
+        with suppress(ArcmaskError, TypeError, ValueError):
+            pairs = {} if path is None or not path.exists() else read_settings(path)
+            for kind, (expected, measured) in pairs.items():
+                if 0 < expected < math.inf and 0 < measured < math.inf:
+                    self._expected[kind], self._measured[kind] = float(expected), float(measured)
 
     @contextmanager
     def measuring(self, number: int) -> Iterator[None]:
@@ -29,6 +40,10 @@ class Clock:
         kind, seconds = self.stages[number]
         self._expected[kind] += seconds
         self._measured[kind] += time.monotonic() - start
+        if self.path is not None:
+            self.path.parent.mkdir(exist_ok=True)
+            times = {kind: [self._expected[kind], self._measured[kind]] for kind in self._expected}
+            write_whole(self.path, json_bytes(times))
 
     def left(self, done: int) -> float:
         """Return the seconds left after the first `done` stages."""
@@ -46,5 +61,5 @@ class Clock:
         if kind not in ratios:
             return general
         costs = [seconds for name, seconds in self.stages if name == kind and seconds > 0]
-        prior = _PRIOR * sum(costs) / len(costs)
+        prior = _PRIOR * sum(costs) / max(1, len(costs))
         return (self._measured[kind] + prior * general) / (self._expected[kind] + prior)

@@ -62,7 +62,8 @@ class Costs:
 
     def sampling(self, arm: Arm, budget: int) -> float:
         """Return the seconds of one cell's samples."""
-        generation, band = self.plan.generation, _BAND if arm.train is None else arm.train.band
+        generation = self.plan.generation
+        band = generation.band or (_BAND if arm.train is None else arm.train.band)
         sample = work.sampling(
             self.base,
             self._length,

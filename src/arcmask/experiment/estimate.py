@@ -154,7 +154,7 @@ def _memory(costs: Costs) -> dict[str, memory.Memory]:
             layout,
             tokens=generation.evaluator_batch or BATCH[machine.device],
             precision=machine.precision(generation.evaluator_precision),
-            chunk=CHUNK,
+            chunk=CHUNK[machine.device],
         )
     return parts
 

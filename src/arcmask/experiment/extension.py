@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from arcmask.errors import ArcmaskError
-from arcmask.run_folder import PLAN, interpreting, refuse_other_settings
+from arcmask.run_folder import CHECKPOINTS, PLAN, TRAINING, interpreting, refuse_other_settings
 from arcmask.settings.train import ON_RESUME
 
 _GROWING = ("seeds", "budgets", "arms", "ablations", "samples")
@@ -23,7 +23,8 @@ def check_extension(folder: Path, stored: Mapping[str, Any], current: Mapping[st
     """Raise unless the plan `current`, as `Plan.to_json` returns it, continues the plan that the folder has."""
     with interpreting(folder / PLAN, "a plan with arms, seeds and budgets"):
         shared = [name for name in _arms(stored) if name in _arms(current)]
-        before, now = _comparable(stored, shared), _comparable(current, shared)
+        started = {name for name in shared if any(folder.glob(f"{name}/seed-*/{TRAINING}/{CHECKPOINTS}/step-*"))}
+        before, now = _comparable(stored, shared, started), _comparable(current, shared, started)
         left_out = _left_out(stored, current)
     refuse_other_settings(folder, before, now)
     if left_out:
@@ -48,20 +49,27 @@ def _arms(plan: Mapping[str, Any]) -> dict[str, Any]:
     return {**plan["arms"], **plan.get("ablations", {})}
 
 
-def _comparable(plan: Mapping[str, Any], arms: list[str]) -> dict[str, Any]:
-    """Return the settings that change results, those of these arms among them, each under a name for a message."""
-    settings = {name: value for name, value in plan.items() if name not in (*_DESCRIPTION, *_GROWING)}
+def _comparable(plan: Mapping[str, Any], arms: list[str], started: set[str]) -> dict[str, Any]:
+    """Return the settings that change results, those of these arms among them, each under a name for a message.
+
+    `started` are the arms that have a checkpoint.
+    """
+    settings = {name: value for name, value in plan.items() if name not in (*_DESCRIPTION, *_GROWING, "pretrain")}
+    base = plan.get("pretrain")
+    settings |= {"pretrain": base and "settings"}
+    settings |= {f"{name} of the base": value for name, value in _results_of(base or {}, is_started=True).items()}
     for arm in arms:
         entry = _arms(plan)[arm]
         settings[f"temperature of {arm}"] = entry.get("temperature", 1.0)
         for kind in ("train", "tune"):
             values = entry.get(kind)
             settings[f"{kind} of {arm}"] = None if values is None else "settings"
-            settings |= {f"{name} of {arm}": value for name, value in _results_of(values or {}).items()}
+            settings |= {f"{name} of {arm}": value for name, value in _results_of(values or {}, arm in started).items()}
     return settings
 
 
-def _results_of(training: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a training run that change its results."""
-    free = (*ON_RESUME["always"], *(ON_RESUME["without dropout"] if training.get("dropout") == 0 else ()))
+def _results_of(training: Mapping[str, Any], is_started: bool) -> dict[str, Any]:
+    """Return the settings of a training run that change its results, or would if it has not started."""
+    is_free = training.get("dropout") == 0 or not is_started
+    free = (*ON_RESUME["always"], *(ON_RESUME["without dropout"] if is_free else ()))
     return {name: value for name, value in training.items() if name not in free}

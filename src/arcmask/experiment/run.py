@@ -48,6 +48,7 @@ from arcmask.run_folder import (
     PLAN,
     SAMPLES,
     SCORES,
+    TIMES,
     TIMING,
     TRAINING,
     TUNED,
@@ -104,7 +105,7 @@ class Experiment:
     """An experiment in progress."""
 
     def __init__(self, plan: Plan, folder: Path) -> None:
-        self.plan, self.folder = plan, folder
+        self.plan, self.folder, self._cache = plan, folder, folder / "cache"
         self.rank, self.world = rank(), world_size()
         self._open_evaluator = cache(open_evaluator)
         self._reference_words = cache(lambda: Reference(plan.data).words())
@@ -181,7 +182,8 @@ class Experiment:
         owner = assign(stages, done, self.world)
         is_ours = [stage.together or owner.get(number) == self.rank for number, stage in enumerate(stages)]
         clock = Clock(
-            [(stage.kind, stage.seconds_left() if own else 0.0) for stage, own in zip(stages, is_ours, strict=True)]
+            [(stage.kind, stage.seconds_left() if own else 0.0) for stage, own in zip(stages, is_ours, strict=True)],
+            self._cache / TIMES if self.rank == 0 else None,
         )
         for number, stage in enumerate(stages):
             if done[number]:
@@ -339,7 +341,7 @@ class Experiment:
             mauve_reference=references,
             neighbours=self._neighbours(),
             seed=seed,
-            cache=self.folder / "cache",
+            cache=self._cache,
             source=SAMPLES,
         )
         write_whole(cell / SCORES, json_bytes(record))

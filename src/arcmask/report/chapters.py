@@ -102,8 +102,8 @@ def _setup(experiment: Experiment) -> list[Block]:
     protocol = (
         "The experiment follows the paper\u2019s protocol, so the tables also show the paper\u2019s values."
         if experiment.is_paper
-        else "The tables have the paper\u2019s form but do not show its values, because the experiment differs from "
-        "the paper in model, data, length and evaluator."
+        else "The tables have the paper\u2019s form but do not show its values, because the model, the data or the "
+        "settings are not those of the paper."
     )
     return [
         Block("facts", items=[(key, str(value)) for key, value in facts.items() if value not in (None, "")]),

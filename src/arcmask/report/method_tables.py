@@ -34,7 +34,6 @@ _OPEN = {
     "clip": "Maximum gradient norm",
     "ema": "Decay of the averaged weights",
     "dropout": "Dropout",
-    "precision": "Precision",
     "band_reading": "Reading of the band",
     "rule": "Sampling rule",
     "top_p": "Top-p of sampling",

@@ -136,6 +136,7 @@ IN_TEXT: dict[str, tuple[str, str, Any]] = {
     "seeds": ("Seeds", "", (1, 2, 3)),
     "budgets": ("Denoising steps", "T", (64, 128, 256, 512)),
     "samples": ("Samples of a cell", "", 5000),
+    "precision": ("Precision", "", "bfloat16, the operators float32"),
     "evaluator": ("Evaluator", "", "GPT-2 large"),
     "features": ("Features of MAUVE", "", "mauve-text\u2019s default"),
 }

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from arcmask.blocks import block_rows
+from arcmask.blocks import block_rows, send
 from arcmask.errors import ArcmaskError
 from arcmask.settings.sample import SampleConfig
 
@@ -58,7 +58,7 @@ class Filter:
         those of the unfiltered distribution at temperature 1.
         """
         height = block_rows(logits.device, logits.shape[1], **BLOCK)
-        blocks = zip(rows.split(height), uniform.to(logits.device).split(height), strict=True)
+        blocks = zip(rows.split(height), send(uniform, logits.device).split(height), strict=True)
         tokens, probabilities = zip(
             *(self._draw_block(logits[block].double(), numbers, exclude) for block, numbers in blocks), strict=True
         )

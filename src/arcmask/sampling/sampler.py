@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 
-from arcmask.blocks import block_rows
+from arcmask.blocks import block_rows, send
 from arcmask.candidates import Candidates, top_candidates
 from arcmask.feedback import SoftMask
 from arcmask.model import Denoiser
@@ -57,12 +57,12 @@ class _Batch:
 
     def candidates(self, positions: Tensor) -> Candidates:
         """Return the stored candidates at marked positions (B, L)."""
-        at = _indices(positions).to(self.ids.device)
+        at = send(_indices(positions), self.ids.device)
         return Candidates(self.ids.flatten(0, 1)[at], self.probs.flatten(0, 1)[at], self.entropy.flatten()[at])
 
     def store(self, at: Tensor, candidates: Candidates) -> None:
         """Store the candidates of flat positions (M,)."""
-        at = at.to(self.ids.device)
+        at = send(at, self.ids.device)
         self.ids.flatten(0, 1)[at] = candidates.ids
         self.probs.flatten(0, 1)[at] = candidates.probs.double()
         self.entropy.flatten()[at] = candidates.entropy.double()
@@ -172,24 +172,24 @@ class Sampler:
         if not bool(run.any()):
             return
         mask_id, table = self.denoiser.mask_id, self.denoiser.table
-        tokens = batch.tokens[run].to(table.device)
+        tokens = send(batch.tokens[run], table.device)
         positions = batch.has_candidates & (uses_feedback & run).unsqueeze(1) & (batch.tokens == mask_id)
         batch.measures[run] = empty_measures()
         if self.feedback is not None and bool(positions.any()):
             dtype = torch.promote_types(table.dtype, torch.float32)
             candidates = batch.candidates(positions).to(table.device, dtype)
-            in_run = positions[run].to(table.device)
+            in_run = send(positions[run], table.device)
             feedback = self.feedback.blend(tokens, candidates, table, mask_id, in_run, angle=traced)
             embeddings = feedback.embeddings
             if traced:
                 batch.measures[positions] = measure(feedback, in_run)
         else:
             embeddings = embedding(tokens, table)
-        seen = None if batch.seen is None or bool(batch.seen[run].all()) else batch.seen[run].to(table.device)
+        seen = None if batch.seen is None or bool(batch.seen[run].all()) else send(batch.seen[run], table.device)
         hidden = hidden_of(self.denoiser, embeddings, seen)
         if batch.hidden is None:
             batch.hidden = hidden.new_zeros(len(batch.tokens), *hidden.shape[1:])
-        batch.hidden[_indices(run).to(hidden.device)] = hidden
+        batch.hidden[send(_indices(run), hidden.device)] = hidden
         batch.calls[run] += 1
         batch.is_current = batch.is_current | run
         batch.had_feedback = torch.where(run, uses_feedback, batch.had_feedback)
@@ -226,7 +226,7 @@ class Sampler:
         for part in _indices(positions).split(block_rows(table.device, table.shape[0], **CHUNK)):
             if len(part):
                 assert batch.hidden is not None
-                logits = self.denoiser.logits(batch.hidden.flatten(0, 1)[part.to(batch.hidden.device)])
+                logits = self.denoiser.logits(batch.hidden.flatten(0, 1)[send(part, batch.hidden.device)])
                 if special:
                     logits[:, special] = -torch.inf
                 yield part, logits
@@ -263,4 +263,4 @@ def _indices(marked: Tensor) -> Tensor:
 def _select(marked: Tensor, positions: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
     """Return those of the flat positions (M,) that are marked in (B, L): as rows, on a device, and as positions."""
     rows = _indices(marked.flatten()[positions])
-    return rows.to(device), positions[rows]
+    return send(rows, device), positions[rows]

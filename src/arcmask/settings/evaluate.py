@@ -107,6 +107,7 @@ class EvaluateConfig:
     def unused(self) -> dict[str, str]:
         """Return the settings that have no effect beside the others, each with the reason."""
         of_evaluator = ("context", "stride", "start", "batch_tokens", "precision")
+        of_mauve = ("mauve_seed", "kmeans_seeds")
         of_samples = (
             "reference",
             "nearest",
@@ -114,16 +115,16 @@ class EvaluateConfig:
             "features",
             "tokenizer",
             "bad_lines",
-            "kmeans_seeds",
+            *of_mauve,
             *of_evaluator,
         )
         reasons: dict[str, str] = {}
         if self.checkpoint is None:
             reasons |= dict.fromkeys(("operator", "rows"), "there is no checkpoint")
         if self.features == "none":
-            reasons["kmeans_seeds"] = "features is none, so there is no MAUVE"
+            reasons |= dict.fromkeys(of_mauve, "features is none, so there is no MAUVE")
         elif self.reference is None:
-            reasons |= dict.fromkeys(("features", "kmeans_seeds"), "MAUVE needs a reference")
+            reasons |= dict.fromkeys(("features", *of_mauve), "MAUVE needs a reference")
         if self.evaluator == self.features == "none":
             reasons |= dict.fromkeys(of_evaluator, "evaluator and features are none")
         if not self.samples:

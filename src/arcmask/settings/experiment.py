@@ -14,7 +14,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
 
-from arcmask.errors import ArcmaskError, check_choice, check_range
+from arcmask.errors import ArcmaskError, check_band, check_choice, check_range
 from arcmask.settings import MAX_LENGTH, MAX_SEED, PRECISIONS, Precision
 from arcmask.settings.cards import CARDS, check_card
 from arcmask.settings.evaluate import KMEANS_SEEDS, check_kmeans_seeds
@@ -88,6 +88,7 @@ class Generation:
     rule: str = "ancestral"
     top_p: float = 1.0
     drop_crossing: bool = False
+    band: tuple[float, float] | None = None  # times at which feedback is used; None for those of the training
     reuse: bool = False  # after a step that changed no token, use its prediction again, without feedback
     evaluator: str | None = None
     start: Literal["end-of-text", "none"] = "end-of-text"  # what precedes a text's first token
@@ -109,6 +110,8 @@ class Generation:
         check_kmeans_seeds(self)
         for name in ("precision", "evaluator_precision"):
             check_choice(name, getattr(self, name), PRECISIONS)
+        if self.band is not None:
+            check_band(self.band)
         if self.ends is not None and (len(self.ends) != 2 or min(self.ends) < 0):
             raise ArcmaskError(f"ends is {list(self.ends)}, but must be two numbers of tokens, such as [25, 11]")
         if self.ends is not None and self.prompts is not None:
@@ -239,6 +242,8 @@ class Plan:
         shared: dict[str, Any] = {name: getattr(self.generation, name) for name in names}
         if self.generation.ends is not None:
             shared["prompts"] = str(prompts)
+        if self.arms[arm].operator != "none":
+            shared["band"] = self.generation.band
         is_base = self.arms[arm].train is None and self.arms[arm].tune is None
         return SampleConfig(
             checkpoint=checkpoint,
@@ -258,11 +263,12 @@ class Plan:
             del generation[name]
         # Plans from before these settings have none of them.
         later = ("precision", "evaluator_precision", "reuse", "mauve_seed", "kmeans_seeds")
-        for name in (*later, "ends", "fills", "prompts", "nearest"):
+        for name in (*later, "ends", "fills", "prompts", "nearest", "band"):
             if generation[name] == getattr(Generation, name):
                 del generation[name]
-        if self.generation.ends is not None:
-            generation["ends"] = list(self.generation.ends)
+        for name in ("ends", "band"):
+            if name in generation:
+                generation[name] = list(generation[name])
         of_sampling = ("rule", "top_p", "drop_crossing", "reuse")
         sampling = {name: generation.pop(name) for name in of_sampling if name in generation}
         names = ("recipe", "protocol", "baseline", "base", "data", "likelihood_rows", "read_at")
@@ -364,11 +370,15 @@ class Changes:
         generation |= {} if self.prompts is None else {"prompts": self.prompts, "ends": None, "fills": 1}
         # With another model, evaluator or length the paper's values are not comparable. How the work is divided and
         # rounded leaves them comparable. What the data are is read from them when the experiment starts.
-        protocol = None if training or generation else plan.protocol
+        trained = [arm.train for arm in plan.arms.values() if arm.train is not None]
+        is_other = any(getattr(config, name) != value for config in trained for name, value in training.items())
+        is_other |= any(getattr(plan.generation, name) != value for name, value in generation.items())
+        protocol = None if is_other else plan.protocol
         if self.base not in (None, plan.base):
             training |= FITTED
         same = {name: name for name in ("micro_batch", "checkpoint_blocks", "compile_blocks", "precision", "data")}
-        training |= self._changes(**same)
+        shared = self._changes(**same)
+        training |= shared
         names = ("precision", "evaluator_batch", "evaluator_precision", "mauve_seed", "kmeans_seeds")
         generation |= self._changes(batch_size="sampling_batch", **{name: name for name in names})
         if self.kmeans_seeds is not None:
@@ -390,7 +400,7 @@ class Changes:
             data=plan.data if self.data is None else self.data,
             prepare=self._prepare(plan),
             generation=replace(plan.generation, **generation),
-            pretrain=self._pretrain(plan),
+            pretrain=None if plan.pretrain is None or self.base is not None else replace(plan.pretrain, **shared),
         )
 
     def _prepare(self, plan: Plan) -> PrepareConfig | None:
@@ -425,12 +435,6 @@ class Changes:
         assert ablation.train is not None
         assert before.train is not None
         return replace(ablation, train=replace(ablation.train, steps=min(ablation.train.steps, before.train.steps)))
-
-    def _pretrain(self, plan: Plan) -> TrainConfig | None:
-        """Return how to train the base, unless another one is given."""
-        if plan.pretrain is None or self.base is not None:
-            return None
-        return plan.pretrain if self.data is None else replace(plan.pretrain, data=self.data)
 
     def _changes(self, **names: str) -> dict[str, Any]:
         """Return the changes that are not None. An argument maps the plan's name of a setting to its name here."""

@@ -107,7 +107,10 @@ class Tracker:
             return
         try:
             self._accelerator = Accelerator(
-                cpu=not torch.cuda.is_available(), log_with=config.tracker, project_dir=str(run / "tracker")
+                cpu=not torch.cuda.is_available(),
+                mixed_precision="no",
+                log_with=config.tracker,
+                project_dir=str(run / "tracker"),
             )
             self._accelerator.init_trackers(run.name)
         except Exception as error:

@@ -24,6 +24,7 @@ from accelerate import Accelerator
 from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs
 from torch import Tensor, nn
 
+from arcmask.blocks import send
 from arcmask.data import Batches, RowCorpus, interleaved, open_prepared
 from arcmask.errors import ArcmaskError, Stopped
 from arcmask.feedback import SoftMask
@@ -79,7 +80,9 @@ def connect() -> Accelerator:
         InitProcessGroupKwargs(timeout=timedelta(hours=12)),
     ]
     # Without `cpu`, several ranks without a GPU would each run alone.
-    return Accelerator(cpu=not torch.cuda.is_available(), kwargs_handlers=handlers)
+    # The precision is that of our settings, not what `accelerate config` has stored.
+    cpu = not torch.cuda.is_available()
+    return Accelerator(cpu=cpu, mixed_precision="no", kwargs_handlers=handlers)
 
 
 class Trainer:
@@ -175,9 +178,9 @@ class Trainer:
         share = config.batch_size // self.world
         own = interleaved(self.rank, self.world)
         device = self.accelerator.device
-        rows = self.batches.batch(step).to(device)
+        rows = send(self.batches.batch(step), device)
         dtype = self.model.table.dtype if self.model.table.dtype == torch.float64 else torch.float32
-        times, masked = draw.time[own].to(device, dtype), draw.masked[own].to(device)
+        times, masked = send(draw.time[own], device, dtype), send(draw.masked[own], device)
         set_rates(self.optimiser, rate(config, step))
         self.optimiser.zero_grad(set_to_none=True)
         self.wrapped.train()
@@ -226,12 +229,16 @@ class Trainer:
         confidence = self.feedback.confidence
         if confidence.fixed is not None:
             return {}
-        return {name: getattr(confidence, name).item() for name in ("scale", "centre", "steepness")}
+        names = ("scale", "centre", "steepness")
+        values = torch.stack([getattr(confidence, name) for name in names]).tolist()  # one transfer for all three
+        return dict(zip(names, values, strict=True))
 
     def _refuse_non_finite(self, name: str, value: float) -> None:
         """Raise on all ranks if a number is not finite on any of them."""
-        values: Tensor = self.accelerator.gather(torch.tensor([value], device=self.accelerator.device))
-        ranks = [rank for rank, number in enumerate(values.tolist()) if not math.isfinite(number)]
+        values = [value]
+        if self.world > 1:
+            values = self.accelerator.gather(torch.tensor(values, device=self.accelerator.device)).tolist()
+        ranks = [rank for rank, number in enumerate(values) if not math.isfinite(number)]
         if ranks:
             raise ArcmaskError(
                 f"the {name} is not finite at step {self.step + 1} on rank {ranks[0]}; the last good checkpoint is "
