@@ -6,7 +6,7 @@ from copy import deepcopy
 
 import pytest
 import torch
-from families import CAUSAL, CAUSAL_ROWS, causal_lm, causal_tokenizer
+from families import CAUSAL, CAUSAL_ROWS, SCALED, causal_lm, causal_tokenizer, scaled_lm
 from transformers import LlamaForCausalLM
 
 import arcmask
@@ -158,8 +158,10 @@ class Capped(LlamaForCausalLM):
 class Deaf(LlamaForCausalLM):
     """A model that ignores the embeddings that it is given."""
 
-    def forward(self, inputs_embeds, **inputs):
-        return super().forward(input_ids=torch.zeros(inputs_embeds.shape[:2], dtype=torch.long), **inputs)
+    def forward(self, input_ids=None, inputs_embeds=None, **inputs):
+        if input_ids is None:
+            input_ids = torch.zeros(inputs_embeds.shape[:2], dtype=torch.long)
+        return super().forward(input_ids=input_ids, **inputs)
 
 
 class Unmasked(LlamaForCausalLM):
@@ -189,6 +191,18 @@ def test_what_cannot_be_done_correctly_is_refused(kind, message):
     model = kind(causal_lm("llama").config).eval()
     with pytest.raises(ArcmaskError, match=f"a {kind.__name__} cannot be wrapped: {message}"):
         arcmask.wrap(model, 7, bidirectional=True)
+
+
+@pytest.mark.parametrize("family", SCALED)
+def test_a_model_that_scales_its_embeddings_is_refused(family, tmp_path):
+    """Feedback blends rows of the table, and these models never see a row as it is."""
+    message = f"a {type(scaled_lm(family)).__name__} cannot be wrapped: it scales or changes the rows of its embedding"
+    for bidirectional in (True, False):
+        with pytest.raises(ArcmaskError, match=message):
+            arcmask.wrap(scaled_lm(family), 7, bidirectional=bidirectional)
+    scaled_lm(family).save_pretrained(tmp_path)
+    with pytest.raises(ArcmaskError, match=message):
+        arcmask.load(tmp_path, bidirectional=True, mask_token="<mask>")
 
 
 def test_a_model_that_stays_causal_is_refused(monkeypatch):

@@ -258,12 +258,12 @@ def check_wrapped(wrapped: Wrapped, *, both_ways: bool) -> None:
     """Raise if a model cannot be a denoiser: if it does not run on embeddings, or if its output is not what it seems.
 
     With `both_ways`, every position must see every other. Two rows of four positions are run, which differ in the last
-    one, and then the first one with two kinds of padding.
+    one, as embeddings and as ids, and then the first one with two kinds of padding.
     """
     model, name = wrapped.model, type(wrapped.model).__name__
     if model.get_output_embeddings().weight.shape[0] < wrapped.table.shape[0]:
         raise ArcmaskError(f"a {name} cannot be wrapped: it has logits for fewer tokens than its table has rows")
-    device, other = wrapped.table.device, (wrapped.mask_id + 1) % wrapped.table.shape[0]
+    device, other = wrapped.table.device, _another_id(wrapped)
     ids = torch.full((2, 4), wrapped.mask_id, device=device)
     ids[1, 3] = other
     padded = torch.full((2, 6), wrapped.mask_id, device=device)
@@ -282,6 +282,10 @@ def check_wrapped(wrapped: Wrapped, *, both_ways: bool) -> None:
             beside = wrapped.hidden(wrapped.table[padded], is_text)
         except _REFUSALS as error:
             raise _refusal(name, "it does not take an attention mask", error) from error
+        try:
+            from_ids = _run_ids(model, ids)
+        except _REFUSALS as error:
+            raise _refusal(name, "it does not run on input_ids, so its embeddings are not known", error) from error
     finally:
         model.train(was_training)
         wrapped.shift = was_shifted
@@ -289,6 +293,11 @@ def check_wrapped(wrapped: Wrapped, *, both_ways: bool) -> None:
         raise ArcmaskError(f"a {name} cannot be wrapped: it ignores inputs_embeds")
     if not torch.allclose(direct, logits, rtol=1e-3, atol=1e-3) or not torch.allclose(outputs, _LOUD * inputs):
         raise ArcmaskError(f"a {name} cannot be wrapped: it changes its logits after the output embeddings")
+    if not _is_close(from_ids, inputs, 1e-3):
+        raise ArcmaskError(
+            f"a {name} cannot be wrapped: it scales or changes the rows of its embedding table, so inputs_embeds are "
+            "not what it computes from ids"
+        )
     if both_ways and torch.equal(inputs[0, 0], inputs[1, 0]):
         raise ArcmaskError(f"a {name} cannot be bidirectional: its first position still does not see the last one")
     if not _is_close(beside[0, :4], beside[1, :4], 1e-6) or not _is_close(beside[0, :4], inputs[0], _loose(inputs)):
@@ -310,6 +319,20 @@ def _run(wrapped: Wrapped, embeddings: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     with _replaced(wrapped.model.get_output_embeddings(), forward):
         outputs = wrapped.model(inputs_embeds=embeddings).logits
     return direct, inputs[-1], outputs
+
+
+def _run_ids(model: Any, ids: Tensor) -> Tensor:
+    """Return the input of a model's output embeddings for ids, which its own embedding layer reads."""
+    with _replaced(model.get_output_embeddings(), lambda hidden: hidden):
+        return model(input_ids=ids).logits
+
+
+def _another_id(wrapped: Wrapped) -> int:
+    """Return an id that is neither the mask nor padding; some models give padding no position."""
+    pad_id = getattr(wrapped.model.config, "pad_token_id", None)
+    rows = wrapped.table.shape[0]
+    after = ((wrapped.mask_id + step) % rows for step in (1, 2))
+    return next(number for number in after if number != pad_id)
 
 
 def _is_close(first: Tensor, second: Tensor, share: float) -> bool:
