@@ -13,7 +13,7 @@ from arcmask.feedback import Confidence, SoftMask
 from arcmask.rows import PaddedRows
 from arcmask.sampling import RULES
 from arcmask.sampling.draws import Draws
-from arcmask.sampling.generate import generate
+from arcmask.sampling.generate import draw_batch, generate, make_sampler
 from arcmask.sampling.prompts import start_tokens
 from arcmask.settings.sample import SampleConfig
 
@@ -45,6 +45,21 @@ def test_samples_of_a_padded_batch_are_those_of_the_rows_alone(denoiser, rule, f
         assert together.calls[number] == alone.calls[number]
     again = arcmask.sample(denoiser, num=4, length=LENGTHS, batch_size=3, **settings)
     assert again.tolist() == together.tolist()
+
+
+@pytest.mark.parametrize("rule", sorted(RULES))
+def test_without_padding_samples_are_the_same(denoiser, rule):
+    config = SampleConfig(checkpoint="", num=3, steps=5, rule=rule, seed=3, batch_size=3, top_p=0.9)
+    starts = start_tokens(denoiser, "c", 9, 3)
+    assert isinstance(starts, torch.Tensor)
+    ours, theirs = (
+        draw_batch(make_sampler(denoiser, config, same, FEEDBACK["fed"]), same, range(3), config, trace=True)
+        for same in (starts, PaddedRows.of(starts.tolist()))
+    )
+    assert ours.texts == theirs.texts
+    assert torch.equal(ours.tokens, theirs.tokens)
+    assert torch.equal(ours.calls, theirs.calls)
+    assert [trace.to_json() for trace in ours.traces] == [trace.to_json() for trace in theirs.traces]
 
 
 def test_prompts_with_holes_may_have_different_lengths(denoiser):
