@@ -75,7 +75,7 @@ def base_layout(name: str, vocabulary: int | None = None) -> Layout:
     if name in KNOWN_BASES:
         known = KNOWN_BASES[name]
         return known if isinstance(known, Layout) else _mdlm_layout(known)
-    return _checkpoint_layout(find_checkpoint(name))
+    return _checkpoint_layout(find_checkpoint(name).absolute())  # the working folder may change
 
 
 def is_known(name: str) -> bool:
