@@ -201,10 +201,11 @@ def test_models_that_do_not_fit_are_an_error():
 def test_the_id_of_padding_does_not_take_part_in_the_checks():
     """RoBERTa gives the id of padding no position of its own, so a row with it would differ from its embeddings."""
     model = masked_lm("roberta")
-    denoiser = wrap(model, 0)  # the next id, 1, is padding
     ids = torch.randint(5, V, (2, 9), generator=torch.Generator().manual_seed(2))
-    logits = denoiser.logits(denoiser.hidden(denoiser.table[ids]))
-    torch.testing.assert_close(logits, model(input_ids=ids).logits, atol=1e-5, rtol=1e-5)
+    for mask_id in (0, 1):  # before padding, and the same id
+        denoiser = wrap(model, mask_id)
+        logits = denoiser.logits(denoiser.hidden(denoiser.table[ids]))
+        torch.testing.assert_close(logits, model(input_ids=ids).logits, atol=1e-5, rtol=1e-5)
 
 
 def test_a_causal_model_can_be_wrapped_for_what_it_is_worth():
