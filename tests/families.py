@@ -7,6 +7,12 @@ from transformers import (
     BertForMaskedLM,
     DistilBertConfig,
     DistilBertForMaskedLM,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    GemmaConfig,
+    GemmaForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
     LlamaConfig,
@@ -23,6 +29,7 @@ from transformers import (
 )
 
 MASKED, CAUSAL = ("bert", "modernbert", "roberta", "distilbert"), ("llama", "qwen2", "qwen3", "gpt2")
+SCALED = ("gemma", "gemma2", "gemma3")
 ROWS = 50  # of the table of a masked LM
 CAUSAL_ROWS = 40
 SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
@@ -57,6 +64,19 @@ def causal_lm(family: str):
     }[family]
     size = SIZE | {"vocab_size": CAUSAL_ROWS, "num_key_value_heads": 2, "max_position_embeddings": 24}
     size |= {"initializer_range": 0.3} | ({"head_dim": 8} if family == "qwen3" else {})
+    return kind(config(**size)).eval()
+
+
+def scaled_lm(family: str):
+    """A causal LM that multiplies its embeddings by a number before its first layer."""
+    torch.manual_seed(0)
+    kind, config = {
+        "gemma": (GemmaForCausalLM, GemmaConfig),
+        "gemma2": (Gemma2ForCausalLM, Gemma2Config),
+        "gemma3": (Gemma3ForCausalLM, Gemma3TextConfig),
+    }[family]
+    size = SIZE | {"vocab_size": CAUSAL_ROWS, "num_key_value_heads": 2, "max_position_embeddings": 24, "head_dim": 8}
+    size |= {"initializer_range": 0.3} | ({"final_logit_softcapping": None} if family == "gemma2" else {})
     return kind(config(**size)).eval()
 
 

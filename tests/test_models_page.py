@@ -18,7 +18,11 @@ from arcmask.cli import main
 
 PAGE = (Path(__file__).parents[1] / "docs" / "models.md").read_text()
 CODE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-COMMANDS = [line for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines() if line]
+BLOCKS = [block.strip().splitlines() for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)]
+# The lines of a block follow each other. Those that convert are examples side by side, which write the same folder.
+SCRIPTS = [[line] for line in BLOCKS[0]] + BLOCKS[1:]
+SMALLER = {"128": "16", "500": "2"}  # of a length and of steps
+EXTRA = {"train": ["--batch_size", "2", "--micro_batch", "2", "--validation_rows", "2"]}
 
 
 @pytest.fixture
@@ -60,21 +64,27 @@ def test_the_names_in_the_table_open():
         assert isinstance(arcmask.load(name), arcmask.Denoiser), name
 
 
-@pytest.mark.parametrize("line", COMMANDS)
-def test_the_commands_run(line, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("hub")
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script[-1].split("#")[0].strip())
+def test_the_commands_run(script, tmp_path):
     save(small_mdlm(), tmp_path / "model")
     convert("model", "run.ckpt")
-    if line.startswith("arcmask convert folder"):
+    if script[0].startswith("arcmask convert folder"):
         (tmp_path / "model").rename(tmp_path / "folder")
     causal_lm("llama").save_pretrained(tmp_path / "causal-lm")
     causal_tokenizer().save_pretrained(tmp_path / "causal-lm")
-    command, *words = shlex.split(line, comments=True)
-    assert command == "arcmask"
-    main(words)
-    assert arcmask.load(words[2]).table.shape[0] in (23, 41)
+    arcmask.load("causal-lm", bidirectional=True, mask_token="<mask>").save("smollm2-denoiser")
+    (tmp_path / "my-texts").mkdir()
+    for number in range(40):
+        (tmp_path / "my-texts" / f"{number}.txt").write_text("the cat sat on a mat and ran off " * 4)
+    for line in script:
+        command, *words = (SMALLER.get(word, word) for word in shlex.split(line, comments=True))
+        assert command == "arcmask"
+        main([*words, *EXTRA.get(words[0], [])])
+    written = words[2] if words[0] == "convert" else words[words.index("--run") + 1]
+    assert arcmask.load(written).table.shape[0] in (23, 40, 41)
 
 
 def test_there_is_something_to_run():
     assert len(CODE) >= 5
-    assert len(COMMANDS) >= 4
+    assert len(SCRIPTS) >= 6

@@ -19,7 +19,8 @@ class PaddedRows:
     """Rows of different lengths. Positions behind a row's length are padding: never seen, masked or counted.
 
     The first `prompts` tokens of a row are given: they are seen, but never masked or counted. Slices, `to` and `split`
-    are those of a tensor.
+    are those of a tensor. Numbers that do not fit each other are refused on the CPU; elsewhere, looking would wait for
+    the device.
 
     >>> from arcmask.rows import PaddedRows
     >>> rows = PaddedRows.of([[5, 6, 7], [8]])
@@ -30,6 +31,29 @@ class PaddedRows:
     tokens: Tensor  # (N, L)
     lengths: Tensor  # (N,)
     prompts: Tensor  # (N,)
+
+    def __post_init__(self) -> None:
+        parts = {"tokens": self.tokens, "lengths": self.lengths, "prompts": self.prompts}
+        for name, tensor in parts.items():
+            if not isinstance(tensor, Tensor):
+                raise ArcmaskError(f"{name} of padded rows are a {type(tensor).__name__}, but must be a tensor")
+        count = self.tokens.shape[:1]
+        if self.tokens.ndim != 2 or self.lengths.shape != count or self.prompts.shape != count:
+            shapes = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in parts.items())
+            raise ArcmaskError(f"padded rows need tokens (N, L), lengths (N,) and prompts (N,), but have {shapes}")
+        if self.lengths.is_cpu and self.prompts.is_cpu:
+            self._check_numbers()
+
+    def _check_numbers(self) -> None:
+        """Raise unless 1 <= length <= L and 0 <= prompt < length in every row."""
+        longest = self.tokens.shape[1]
+        is_bad = (self.lengths < 1) | (self.lengths > longest) | (self.prompts < 0) | (self.prompts >= self.lengths)
+        if bool(is_bad.any()):
+            row = int(is_bad.long().argmax())
+            raise ArcmaskError(
+                f"row {row} of padded rows has {self.lengths[row]} tokens, {self.prompts[row]} of them a prompt, but "
+                f"must have 1 to {longest} tokens, and fewer in its prompt"
+            )
 
     @classmethod
     def of(cls, rows: Sequence[Sequence[int]], prompts: Sequence[int] | None = None, pad_id: int = 0) -> "PaddedRows":

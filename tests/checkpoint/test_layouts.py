@@ -5,6 +5,7 @@ import json
 import pytest
 import safetensors.torch
 import torch
+from families import causal_lm
 from public_layouts import (
     CONFIGS,
     LENGTH,
@@ -148,6 +149,34 @@ def test_a_bias_in_llada_is_refused_and_one_that_dream_lacks_is_named(tmp_path):
         ("Dream", {"use_sliding_window": True}, "use_sliding_window is True, .* Dream models with False only"),
         ("Dream", {"rope_scaling": {"type": "yarn"}}, "rope_scaling is .*yarn"),
         ("Dream", {"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
+        (
+            "Dream",
+            {"rope_parameters": {"rope_type": "yarn", "factor": 4.0}},
+            "rope_parameters has rope_type 'yarn', but",
+        ),
+        (
+            "Dream",
+            {"rope_parameters": {"factor": 4.0}},
+            r"rope_parameters has factor 4\.0, but arcmask opens Dream models",
+        ),
+        (
+            "Dream",
+            {"rope_parameters": {"rope_theta": 1e4}},
+            r"rope_theta is given twice, as 1000000\.0 and as 10000\.0",
+        ),
+        ("Dream", {"rope_parameters": [1e4]}, r"rope_parameters is \[10000\.0\], but must hold settings by name"),
+        ("Dream", {"rope_theta": -1}, "rope_theta is -1, but must be a number above 0"),
+        (
+            "Dream",
+            {"layer_types": ["full_attention", "sliding_attention"]},
+            "layer_types has 'sliding_attention', but arcmask opens Dream models with 'full_attention' only",
+        ),
+        (
+            "llada",
+            {"rope_parameters": {"type": "linear"}},
+            "rope_parameters has type 'linear', but arcmask opens LLaDA",
+        ),
+        ("llada", {"rope_theta": "x"}, "rope_theta is 'x', but must be a number above 0"),
         ("Dream", {"num_attention_heads": 0}, "num_attention_heads is 0"),
         ("Dream", {"mask_token_id": ROWS}, f"the mask id is {ROWS}, but the model's table has rows 0 to {ROWS - 1}"),
         ("llada", {"mask_token_id": "x"}, "mask_token_id is 'x', but must be a whole number"),
@@ -160,6 +189,82 @@ def test_a_config_that_does_not_fit_is_refused_in_one_sentence(kind, changes, me
     with pytest.raises(ArcmaskError, match=message) as caught:
         load(write_public(kind, tmp_path, **changes))
     assert "\n" not in str(caught.value)
+
+
+def test_a_rotary_base_is_read_in_the_spelling_of_transformers_5(kind, tmp_path, logits):
+    base = CONFIGS[kind]["rope_theta"]
+    spelling = {"rope_theta": None, "rope_parameters": {"rope_type": "default", "rope_theta": base}}
+    folder = write_public(kind, tmp_path / "spelt", **spelling, layer_types=["full_attention"] * 2)
+    assert torch.equal(logits_of(load(folder), some_ids(kind)).double(), logits)
+    again = convert(str(folder), str(tmp_path / "again"))
+    assert torch.equal(logits_of(load(again), some_ids(kind)).double(), logits)
+
+
+def test_another_shift_than_the_familys_is_saved(kind, folder, tmp_path):
+    other = kind != "Dream"
+    denoiser = load(folder, shift=other)
+    denoiser.save(tmp_path / "other")
+    assert json.loads((tmp_path / "other" / "wrap.json").read_text()) == {"shift": other}
+    again = load(tmp_path / "other")
+    assert again.shift is other
+    assert torch.equal(logits_of(again, some_ids(kind)), logits_of(denoiser, some_ids(kind)))
+    assert load(convert(str(folder), str(tmp_path / "converted"), shift=other)).shift is other
+    load(tmp_path / "other", shift=not other).save(tmp_path / "other")
+    assert not (tmp_path / "other" / "wrap.json").exists()
+    assert load(tmp_path / "other").shift is not other
+    (tmp_path / "other" / "wrap.json").write_text('{"shift": 1}')
+    with pytest.raises(ArcmaskError, match=r"wrap\.json: shift is 1, but must be true or false"):
+        load(tmp_path / "other")
+
+
+INDEX, FIRST, SECOND = "model.safetensors.index.json", *(f"model-0000{i}-of-00002.safetensors" for i in (1, 2))
+
+
+@pytest.mark.parametrize(
+    ("weight_map", "message"),
+    [
+        ({"a": 5}, "the weight_map has 5 for a, but must have the name of a file"),
+        ({"a": ["x"]}, r"the weight_map has \['x'\] for a, but"),
+        ({"a": "../x"}, r"the weight_map has '\.\./x' for a, but"),
+        ([], "has no weight_map"),
+    ],
+)
+def test_a_damaged_index_is_an_error(kind, tmp_path, weight_map, message):
+    folder = write_public(kind, tmp_path)
+    (folder / INDEX).write_text(json.dumps({"weight_map": weight_map}))
+    with pytest.raises(ArcmaskError, match=message):
+        load(folder)
+
+
+def test_a_tensor_lies_in_one_shard_the_one_of_the_index(kind, tmp_path):
+    folder = write_public(kind, tmp_path)
+    first, second = (safetensors.torch.load_file(folder / name) for name in (FIRST, SECOND))
+    key = sorted(first)[0]
+    safetensors.torch.save_file(second | {key: torch.zeros_like(first[key])}, folder / SECOND)
+    with pytest.raises(ArcmaskError, match=f"{SECOND} has {key}, but {INDEX} lists it in {FIRST}"):
+        load(folder)
+    safetensors.torch.save_file(second | {"more": torch.zeros(1)}, folder / SECOND)
+    with pytest.raises(ArcmaskError, match=f"{SECOND} has more, but {INDEX} does not list it"):
+        load(folder)
+
+
+def test_weights_that_are_whole_numbers_are_an_error(kind, tmp_path):
+    weights = public_weights(kind)
+    key = sorted(weights)[0]
+    weights[key] = weights[key].to(torch.int8)
+    with pytest.raises(
+        ArcmaskError, match=f"{key} is int8, but arcmask reads weights in float16, bfloat16, float32 or"
+    ):
+        load(write_public(kind, tmp_path, weights))
+
+
+def test_a_missing_shard_of_another_language_model_is_named(tmp_path):
+    causal_lm("llama").save_pretrained(tmp_path, max_shard_size="20KB")
+    shards = sorted(path.name for path in tmp_path.glob("model-*.safetensors"))
+    assert len(shards) > 1
+    (tmp_path / shards[1]).unlink()
+    with pytest.raises(ArcmaskError, match=f"has a config.json, but no {shards[1]}"):
+        load(tmp_path, bidirectional=True, mask_token="<mask>")
 
 
 def test_a_missing_shard_is_named(kind, tmp_path):

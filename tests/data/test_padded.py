@@ -199,3 +199,38 @@ def test_the_command_prints_what_was_written(corpus, tmp_path, capsys):
     assert read_index(tmp_path / "out").is_padded
     rows = arcmask.prepare(["the cat", "a mat"] * 20, tmp_path / "again", tokenizer="text8", length=9, pack="none")
     assert rows.rows([0, 1]).lengths.tolist() == [8, 6]
+
+
+TOKENS = torch.arange(6).reshape(2, 3)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "prompts", "message"),
+    [
+        ([3, 4], [0, 0], "row 1 of padded rows has 4 tokens, 0 of them a prompt, but must have 1 to 3 tokens"),
+        ([0, 3], [0, 0], "row 0 of padded rows has 0 tokens"),
+        ([3, 2], [0, 2], "row 1 of padded rows has 2 tokens, 2 of them a prompt, but .* and fewer in its prompt"),
+        ([3, 2], [-1, 0], "row 0 of padded rows has 3 tokens, -1 of them a prompt"),
+        ([3, 2], [0], r"padded rows need .* but have tokens \(2, 3\), lengths \(2,\), prompts \(1,\)"),
+        ([3], [0, 0], r"lengths \(1,\), prompts \(2,\)"),
+        ([3, 2], 0, r"prompts \(\)"),
+    ],
+)
+def test_padded_rows_whose_numbers_do_not_fit_are_an_error(lengths, prompts, message):
+    with pytest.raises(ArcmaskError, match=message):
+        PaddedRows(TOKENS, torch.tensor(lengths), torch.tensor(prompts))
+    if len(lengths) == 2 and lengths[0] == 3 and lengths[1] < 4:
+        with pytest.raises(ArcmaskError, match=message):
+            PaddedRows.of([[5, 6, 7], [8, 9]], prompts=prompts)
+
+
+def test_padded_rows_are_tensors_of_whole_numbers():
+    with pytest.raises(ArcmaskError, match="lengths of padded rows are a list, but must be a tensor"):
+        PaddedRows(TOKENS, [3, 2], torch.zeros(2, dtype=torch.long))
+    with pytest.raises(
+        ArcmaskError, match="lengths of padded rows must be whole numbers, but they are of type float32"
+    ):
+        TensorRows(PaddedRows(TOKENS, torch.tensor([3.0, 2.0]), torch.zeros(2, dtype=torch.long)))
+    whole = PaddedRows(TOKENS, torch.tensor([3, 2]), torch.tensor([2, 0]))
+    assert len(whole[:0]) == 0  # none of them is wrong
+    assert TensorRows(whole).counts([0, 1]).tolist() == [1, 2]

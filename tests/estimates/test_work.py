@@ -5,11 +5,14 @@ from pathlib import Path
 import pytest
 import torch
 from evaluators import small_gpt2
+from families import causal_lm
 from models import small_mdlm, some_tokens
+from public_layouts import write_public
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 from torch.utils.module_tracker import ModuleTracker
 from transformers import AutoModelForCausalLM, GPT2Config
 
+import arcmask
 from arcmask.errors import ArcmaskError
 from arcmask.estimates import Layout, Machine, base_layout, evaluator_layout, memory, work
 from arcmask.estimates.sizes import KNOWN, count_parts
@@ -142,6 +145,19 @@ def test_the_layout_of_a_folder_needs_no_weights(tmp_path):
     assert base_layout(str(tmp_path / "base")).parameters == sum(
         p.numel() for p in MDLM.create("tiny", 100).parameters()
     )
+
+
+@pytest.mark.parametrize("kind", ["llada", "Dream", "llama"])
+def test_the_layout_of_a_language_model_is_that_of_the_denoiser(kind, tmp_path):
+    folder = tmp_path / "base"
+    if kind == "llama":
+        arcmask.wrap(causal_lm(kind), bidirectional=True, mask_token="<mask>").save(folder)
+    else:
+        write_public(kind, folder)
+    denoiser = arcmask.load(folder)
+    for weights in folder.glob("*.safetensors"):
+        weights.unlink()
+    assert base_layout(str(folder)) == count_parts(denoiser.model)
 
 
 def test_cards_differ_in_speed_and_an_unknown_one_is_a_sentence():

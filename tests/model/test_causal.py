@@ -6,8 +6,8 @@ from copy import deepcopy
 
 import pytest
 import torch
-from families import CAUSAL, CAUSAL_ROWS, causal_lm, causal_tokenizer
-from transformers import LlamaForCausalLM
+from families import CAUSAL, CAUSAL_ROWS, SCALED, SIZE, causal_lm, causal_tokenizer, scaled_lm
+from transformers import LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 import arcmask
 from arcmask.errors import ArcmaskError
@@ -53,6 +53,21 @@ def test_every_position_sees_every_other_and_predicts_the_next(family, attention
     unshifted = arcmask.wrap(model, 7, bidirectional=True, shift=False)
     logits = unshifted.logits(unshifted.hidden(unshifted.table[ids]))
     torch.testing.assert_close(logits[..., known], expected[..., known], atol=1e-4, rtol=1e-4)
+
+
+@torch.no_grad()
+def test_sliding_windows_stay_and_lie_in_both_directions():
+    torch.manual_seed(0)
+    size = {**SIZE, "num_hidden_layers": 1, "vocab_size": V, "num_key_value_heads": 2, "initializer_range": 0.3}
+    config = Qwen2Config(**size, use_sliding_window=True, sliding_window=5, max_window_layers=0)
+    denoiser = arcmask.wrap(Qwen2ForCausalLM(config).eval(), 7, bidirectional=True, shift=False)
+    ids = torch.randint(8, V, (1, 15), generator=torch.Generator().manual_seed(2))
+    before = denoiser.hidden(denoiser.table[ids])
+    ids[0, 7] = 7
+    changed = (denoiser.hidden(denoiser.table[ids]) != before).any(-1)[0].nonzero().flatten()
+    reach = 7 - int(changed[0])
+    assert changed.tolist() == list(range(7 - reach, 7 + reach + 1))
+    assert 4 <= reach <= 5
 
 
 def test_a_new_mask_has_the_mean_direction_and_the_median_norm(family, denoiser):
@@ -158,8 +173,10 @@ class Capped(LlamaForCausalLM):
 class Deaf(LlamaForCausalLM):
     """A model that ignores the embeddings that it is given."""
 
-    def forward(self, inputs_embeds, **inputs):
-        return super().forward(input_ids=torch.zeros(inputs_embeds.shape[:2], dtype=torch.long), **inputs)
+    def forward(self, input_ids=None, inputs_embeds=None, **inputs):
+        if input_ids is None:
+            input_ids = torch.zeros(inputs_embeds.shape[:2], dtype=torch.long)
+        return super().forward(input_ids=input_ids, **inputs)
 
 
 class Unmasked(LlamaForCausalLM):
@@ -189,6 +206,18 @@ def test_what_cannot_be_done_correctly_is_refused(kind, message):
     model = kind(causal_lm("llama").config).eval()
     with pytest.raises(ArcmaskError, match=f"a {kind.__name__} cannot be wrapped: {message}"):
         arcmask.wrap(model, 7, bidirectional=True)
+
+
+@pytest.mark.parametrize("family", SCALED)
+def test_a_model_that_scales_its_embeddings_is_refused(family, tmp_path):
+    """Feedback blends rows of the table, and these models never see a row as it is."""
+    message = f"a {type(scaled_lm(family)).__name__} cannot be wrapped: it scales or changes the rows of its embedding"
+    for bidirectional in (True, False):
+        with pytest.raises(ArcmaskError, match=message):
+            arcmask.wrap(scaled_lm(family), 7, bidirectional=bidirectional)
+    scaled_lm(family).save_pretrained(tmp_path)
+    with pytest.raises(ArcmaskError, match=message):
+        arcmask.load(tmp_path, bidirectional=True, mask_token="<mask>")
 
 
 def test_a_model_that_stays_causal_is_refused(monkeypatch):

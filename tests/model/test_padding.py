@@ -113,6 +113,23 @@ def test_what_is_measured_on_padded_rows_is_measured_on_their_tokens(denoiser):
     assert curve.difference["linear"][1] == pytest.approx(two_pass.nats - bound.nats)
 
 
+@pytest.mark.parametrize("feedback", [False, True])
+def test_without_padding_losses_gradients_and_bounds_have_the_same_bits(denoiser, feedback):
+    tensor = torch.tensor([row[:3] for row in LISTS])
+    objective = TwoPass(denoiser, SoftMask(confidence=Confidence(fixed=0.4))).eval()  # without dropout
+    results = []
+    for same in (tensor, PaddedRows.of(tensor.tolist())):
+        denoiser.zero_grad()
+        result = objective(same, TIME, masked()[:, :3], feedback=feedback)
+        result.loss.backward()
+        gradients = [p.grad for p in denoiser.parameters() if p.grad is not None]
+        bound = likelihood_bound(objective, [same], feedback=feedback)
+        numbers = torch.tensor([bound.nats, bound.standard_error, bound.tokens], dtype=torch.float64)
+        results.append([result.loss, result.per_sequence, numbers, *(gradient.clone() for gradient in gradients)])
+    assert len(results[0]) > 10
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(*results, strict=True))
+
+
 def test_a_prompt_is_seen_but_never_masked_or_counted():
     denoiser = small_mdlm().double()
     given = PaddedRows.of(LISTS, prompts=[3, 1, 0], pad_id=3)

@@ -104,9 +104,10 @@ def test_dropout_is_set_everywhere(family):
 class Noisy(BertForMaskedLM):
     """A model with dropout that its settings do not name."""
 
-    def forward(self, inputs_embeds, **inputs):
-        noisy = torch.nn.functional.dropout(inputs_embeds, 0.5, self.training)
-        return super().forward(inputs_embeds=noisy, **inputs)
+    def forward(self, inputs_embeds=None, **inputs):
+        if inputs_embeds is not None:
+            inputs_embeds = torch.nn.functional.dropout(inputs_embeds, 0.5, self.training)
+        return super().forward(inputs_embeds=inputs_embeds, **inputs)
 
 
 def test_dropout_that_cannot_be_reached_is_an_error():
@@ -160,6 +161,13 @@ def test_a_forward_that_someone_else_put_on_the_output_layer_stays(model):
         del output.forward
 
 
+class Bare(BertForMaskedLM):
+    """A model that takes no ids."""
+
+    def forward(self, inputs_embeds, **inputs):
+        return super().forward(inputs_embeds=inputs_embeds, **inputs)
+
+
 class Softcapped(BertForMaskedLM):
     """A model that changes its logits after the output embeddings."""
 
@@ -185,6 +193,18 @@ def test_models_that_do_not_fit_are_an_error():
         wrap(wrap(bert, MASK), MASK)
     with pytest.raises(ArcmaskError, match="a Softcapped cannot be wrapped: it changes its logits after"):
         wrap(Softcapped(bert.config), MASK)
+    wrap(Bare(bert.config), MASK)  # there are no ids to compare with
+
+
+@torch.no_grad()
+def test_the_id_of_padding_does_not_take_part_in_the_checks():
+    """RoBERTa gives the id of padding no position of its own, so a row with it would differ from its embeddings."""
+    model = masked_lm("roberta")
+    ids = torch.randint(5, V, (2, 9), generator=torch.Generator().manual_seed(2))
+    for mask_id in (0, 1):  # before padding, and the same id
+        denoiser = wrap(model, mask_id)
+        logits = denoiser.logits(denoiser.hidden(denoiser.table[ids]))
+        torch.testing.assert_close(logits, model(input_ids=ids).logits, atol=1e-5, rtol=1e-5)
 
 
 def test_a_causal_model_can_be_wrapped_for_what_it_is_worth():

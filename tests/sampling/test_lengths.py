@@ -13,7 +13,9 @@ from arcmask.feedback import Confidence, SoftMask
 from arcmask.rows import PaddedRows
 from arcmask.sampling import RULES
 from arcmask.sampling.draws import Draws
+from arcmask.sampling.generate import draw_batch, generate, make_sampler
 from arcmask.sampling.prompts import start_tokens
+from arcmask.settings.sample import SampleConfig
 
 LENGTHS = [5, 11, 8, 11]
 FEEDBACK = {"none": None, "fed": SoftMask(confidence=Confidence(fixed=0.4))}
@@ -43,6 +45,21 @@ def test_samples_of_a_padded_batch_are_those_of_the_rows_alone(denoiser, rule, f
         assert together.calls[number] == alone.calls[number]
     again = arcmask.sample(denoiser, num=4, length=LENGTHS, batch_size=3, **settings)
     assert again.tolist() == together.tolist()
+
+
+@pytest.mark.parametrize("rule", sorted(RULES))
+def test_without_padding_samples_are_the_same(denoiser, rule):
+    config = SampleConfig(checkpoint="", num=3, steps=5, rule=rule, seed=3, batch_size=3, top_p=0.9)
+    starts = start_tokens(denoiser, "c", 9, 3)
+    assert isinstance(starts, torch.Tensor)
+    ours, theirs = (
+        draw_batch(make_sampler(denoiser, config, same, FEEDBACK["fed"]), same, range(3), config, trace=True)
+        for same in (starts, PaddedRows.of(starts.tolist()))
+    )
+    assert ours.texts == theirs.texts
+    assert torch.equal(ours.tokens, theirs.tokens)
+    assert torch.equal(ours.calls, theirs.calls)
+    assert [trace.to_json() for trace in ours.traces] == [trace.to_json() for trace in theirs.traces]
 
 
 def test_prompts_with_holes_may_have_different_lengths(denoiser):
@@ -82,6 +99,19 @@ def test_bad_lengths_are_an_error(denoiser):
         arcmask.sample(denoiser, num=2, length=[4, 99])
     with pytest.raises(ArcmaskError, match="stop_at_end is set, but the model has no tokenizer with an end-of-text"):
         arcmask.sample(denoiser, length=4, stop_at_end=True)
+
+
+def test_a_budget_needs_one_length(denoiser, tmp_path):
+    """Otherwise the longest of the samples would decide how many steps the others take."""
+    message = "budget is 1/2, a share of the length, but the samples have different lengths; give steps"
+    with pytest.raises(ArcmaskError, match=message):
+        arcmask.sample(denoiser, num=2, length=[4, 8], budget="1/2")
+    (tmp_path / "prompts.txt").write_text("a [MASK]\nthe [MASK][MASK]\n")
+    config = SampleConfig(checkpoint="", num=2, prompts=str(tmp_path / "prompts.txt"), budget="1/2")
+    with pytest.raises(ArcmaskError, match=message):
+        next(generate(config, lambda _: denoiser))
+    same = arcmask.sample(denoiser, num=2, length=[8, 8], budget="1/2")
+    assert same.tolist() == arcmask.sample(denoiser, num=2, length=8, steps=4).tolist()
 
 
 @pytest.fixture(scope="module")

@@ -5,12 +5,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 import arcmask
 from arcmask.data import PrepareConfig, open_prepared, prepare
 from arcmask.data.prepared import Batches
 from arcmask.feedback import Gate
 from arcmask.objective import TwoPass
+from arcmask.rows import PaddedRows
 from arcmask.training import train
 
 
@@ -63,3 +66,21 @@ def test_lists_of_different_lengths_are_rows_too(base, tmp_path):
     assert bound["tokens"] == sum(map(len, rows))
     arcmask.train(base, rows, tmp_path / "run", steps=2, batch_size=4, micro_batch=2, validate_every=0, operator=None)
     assert len(losses(tmp_path / "run")) == 2
+
+
+def test_without_padding_a_training_step_has_the_same_bits(base, tmp_path):
+    rows = torch.randint(0, 27, (8, 16), generator=torch.Generator().manual_seed(5))
+    settings = {"steps": 2, "batch_size": 4, "micro_batch": 2, "validate_every": 0, "gate_probability": 1.0}
+    tensors = []
+    for name, same in (("plain", rows), ("padded", PaddedRows.of(rows.tolist()))):
+        checkpoint = arcmask.train(base, same, tmp_path / name, **settings)
+        tensors.append({path.name: load_file(path) for path in Path(checkpoint).glob("*.safetensors")})
+        feedback = [
+            json.loads(line)["feedback"] for line in (tmp_path / name / "metrics.jsonl").read_text().split("\n")[:2]
+        ]
+        assert any(feedback)
+    assert losses(tmp_path / "plain") == losses(tmp_path / "padded")
+    plain, padded = tensors
+    assert plain.keys() == padded.keys()
+    for name, stored in plain.items():
+        assert all(torch.equal(stored[key], padded[name][key]) for key in stored), name

@@ -5,6 +5,7 @@ Every key and shape is checked by its public name. Weights are taken over as the
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from arcmask.errors import ArcmaskError
 from arcmask.model import Wrapped
 from arcmask.model.causal import attend_both_ways
 from arcmask.model.mdlm import refuse_misfits
-from arcmask.model.wrap import check_wrapped
+from arcmask.model.wrap import WRAP_FILE, check_wrapped
 
 _FAMILIES = {"llada": "LLaDA", "Dream": "Dream"}
 # LLaDA's names of the parts of a block, and those of transformers' Llama.
@@ -61,6 +62,9 @@ _DREAM_LACKS: dict[str, tuple[Any, ...]] = {
     "hidden_act": ("silu",),
     "rope_scaling": (),
 }
+_ROTARY_BASE = 10000.0  # where the settings do not give one
+_FULL_ATTENTION = "full_attention"  # of the kinds that layer_types may name
+_ROPE_TYPES = ("rope_type", "type")  # both spellings of a setting of rope_parameters
 _DREAM_NUMBERS = (
     "vocab_size",
     "hidden_size",
@@ -69,7 +73,7 @@ _DREAM_NUMBERS = (
     "num_attention_heads",
     "max_position_embeddings",
 )
-_DREAM_OPTIONS = ("rms_norm_eps", "rope_theta", "attention_dropout", "tie_word_embeddings")
+_DREAM_OPTIONS = ("rms_norm_eps", "attention_dropout", "tie_word_embeddings")
 _MOST_LAYERS = 1000
 
 
@@ -90,12 +94,26 @@ class PublicLayout:
         changes = {"mask_token_id": wrapped.mask_id, dtype: str(wrapped.table.dtype).removeprefix("torch.")}
         save_torch_state_dict(weights, folder, metadata={"format": "pt"}, **options)
         (folder / "config.json").write_text(json.dumps({**self.settings, **changes}, indent=2) + "\n")
+        if wrapped.shift != _is_shifted(self.settings):
+            (folder / WRAP_FILE).write_text(json.dumps({"shift": wrapped.shift}) + "\n")
 
 
 def is_public(config: Mapping[str, Any]) -> bool:
     """Return whether a config.json is that of LLaDA or Dream."""
     kind = config.get("model_type")
     return isinstance(kind, str) and kind in _FAMILIES
+
+
+def _is_shifted(config: Mapping[str, Any]) -> bool:
+    """Return whether the outputs of a family predict the next position."""
+    return config["model_type"] == "Dream"
+
+
+def describe_public(source: str, config: dict[str, Any]) -> tuple[Any, dict[str, str]]:
+    """Return the model that a config.json describes, without weights, and its public key -> key of the class."""
+    _refuse_experts(source, config)
+    _refuse_windows(source, config)
+    return _llada(source, config) if config["model_type"] == "llada" else _dream(source, config)
 
 
 def open_public(
@@ -110,11 +128,9 @@ def open_public(
 
     `mask_id` and `shift` replace its own.
     """
-    kind = config["model_type"]
     source = str(folder / "config.json")
-    _refuse_experts(source, config)
     mask_id = known_mask(config) if mask_id is None else mask_id
-    model, names = _llada(source, config) if kind == "llada" else _dream(source, config)
+    model, names = describe_public(source, config)
     rows = model.get_input_embeddings().weight.shape[0]
     if not isinstance(mask_id, int) or not 0 <= mask_id < rows:
         raise ArcmaskError(f"{source}: the mask id is {mask_id}, but the model's table has rows 0 to {rows - 1}")
@@ -129,7 +145,7 @@ def open_public(
     wrapped = Wrapped(
         model.train(False),
         mask_id,
-        shift=kind == "Dream" if shift is None else shift,
+        shift=_is_shifted(config) if shift is None else shift,
         max_length=model.config.max_position_embeddings,
         text_rows=vocabulary if tokenizer is None else min(vocabulary, tokenizer.size),
         layout=PublicLayout(config, names),
@@ -159,7 +175,7 @@ def _llada(source: str, config: dict[str, Any]) -> tuple[Any, dict[str, str]]:
         ),
         "max_position_embeddings": _number(source, config, "max_sequence_length"),
         "rms_norm_eps": config.get("rms_norm_eps", 1e-5),
-        "rope_theta": config.get("rope_theta", 10000.0),
+        "rope_theta": _rotary_base(source, config),
         "attention_dropout": config.get("attention_dropout", 0.0),
         "attention_bias": False,
         "mlp_bias": False,
@@ -182,6 +198,7 @@ def _dream(source: str, config: dict[str, Any]) -> tuple[Any, dict[str, str]]:
     settings: dict[str, Any] = {name: _number(source, config, name) for name in _DREAM_NUMBERS}
     settings["num_key_value_heads"] = _number(source, config, "num_key_value_heads", settings["num_attention_heads"])
     settings |= {name: config[name] for name in _DREAM_OPTIONS if config.get(name) is not None}
+    settings["rope_theta"] = _rotary_base(source, config)
     model = _empty(source, Qwen2ForCausalLM, Qwen2Config, settings)
     head = {"lm_head.weight"} if settings.get("tie_word_embeddings") else set()
     return model, {name: name for name in model.state_dict() if name not in head}
@@ -203,6 +220,39 @@ def _number(source: str, config: dict[str, Any], name: str, default: int | None 
     if type(value) is not int or not 1 <= value <= most:
         raise ArcmaskError(f"{source}: {name} is {value!r}, but must be a whole number from 1 to {most:,}")
     return value
+
+
+def _rotary_base(source: str, config: dict[str, Any]) -> float:
+    """Return the base of the rotary embedding: `rope_theta`, alone or in the `rope_parameters` of transformers 5."""
+    family, parameters = _FAMILIES[config["model_type"]], config.get("rope_parameters")
+    if parameters is not None and not isinstance(parameters, dict):
+        raise ArcmaskError(f"{source}: rope_parameters is {parameters!r}, but must hold settings by name")
+    for name, value in (parameters or {}).items():
+        is_plain = value == "default" if name in _ROPE_TYPES else name == "rope_theta"
+        if value is not None and not is_plain:
+            raise ArcmaskError(
+                f"{source}: rope_parameters has {name} {value!r}, but arcmask opens {family} models with a rope_theta "
+                "of type 'default' only"
+            )
+    bases = [base for base in (config.get("rope_theta"), (parameters or {}).get("rope_theta")) if base is not None]
+    if len(bases) > 1 and bases[0] != bases[1]:
+        raise ArcmaskError(f"{source}: rope_theta is given twice, as {bases[0]!r} and as {bases[1]!r}")
+    base = bases[0] if bases else _ROTARY_BASE
+    if type(base) not in (int, float) or not 0 < base < math.inf:
+        raise ArcmaskError(f"{source}: rope_theta is {base!r}, but must be a number above 0")
+    return float(base)
+
+
+def _refuse_windows(source: str, config: dict[str, Any]) -> None:
+    kinds = config.get("layer_types")
+    if kinds is None:
+        return
+    other = [kind for kind in kinds if kind != _FULL_ATTENTION] if isinstance(kinds, list) else [kinds]
+    if other:
+        family = _FAMILIES[config["model_type"]]
+        raise ArcmaskError(
+            f"{source}: layer_types has {other[0]!r}, but arcmask opens {family} models with {_FULL_ATTENTION!r} only"
+        )
 
 
 def _refuse_lacks(source: str, family: str, config: dict[str, Any], lacks: Mapping[str, tuple[Any, ...]]) -> None:

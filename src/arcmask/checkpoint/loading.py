@@ -5,15 +5,13 @@ import warnings
 from pathlib import Path
 from typing import Any, Literal
 
-import safetensors
-import safetensors.torch
 import torch
-from torch import Tensor
 
 from arcmask.checkpoint.antiberty import ANTIBERTY, fetch_antiberty
 from arcmask.checkpoint.fitting import build_config, build_feedback, default_tokenizer, fit
 from arcmask.checkpoint.layouts import is_public, open_public
 from arcmask.checkpoint.lightning import load_lightning, write_lightning
+from arcmask.checkpoint.shards import check_shards, read_weights
 from arcmask.data import Tokenizer, open_tokenizer
 from arcmask.downloads import NotFetchedError, hub_snapshot, open_pretrained
 from arcmask.errors import ArcmaskError, check_choice, did_you_mean
@@ -72,7 +70,8 @@ def load(
     elif is_public(config):
         _refuse_unused(source, "LLaDA or Dream", **causal)
         tokenizer = _open_tokenizer(path, mask_id)
-        denoiser = open_public(path, config, _read_weights(path), tokenizer, mask_id, shift)
+        shift = _saved_shift(path) if shift is None else shift
+        denoiser = open_public(path, config, read_weights(path), tokenizer, mask_id, shift)
     else:
         wanted = {"mask_id": mask_id, "bidirectional": bidirectional or None, "shift": shift, "mask_token": mask_token}
         denoiser = _load_language_model(path, config, {k: v for k, v in wanted.items() if v is not None})
@@ -169,7 +168,7 @@ def _open_tokenizer(folder: Path, mask: str | int | None = None) -> Tokenizer | 
 def _load_mdlm(folder: Path, config: dict[str, Any], mask_id: int | None) -> Model:
     """Load the released layout. Every key and shape must fit."""
     config = config if mask_id is None else config | {"mask_token_id": mask_id}
-    model = fit(str(folder), build_config(str(folder / "config.json"), config), _read_weights(folder))
+    model = fit(str(folder), build_config(str(folder / "config.json"), config), read_weights(folder))
     tokenizer = _open_tokenizer(folder)
     if tokenizer is not None and tokenizer.size != model.config.vocab_size:
         raise ArcmaskError(
@@ -183,22 +182,17 @@ def _load_mdlm(folder: Path, config: dict[str, Any], mask_id: int | None) -> Mod
     return model
 
 
-def _read_weights(folder: Path) -> dict[str, Tensor]:
-    index, names = folder / "model.safetensors.index.json", ["model.safetensors"]
-    if index.is_file():
-        shards = read_settings(index).get("weight_map")
-        if not isinstance(shards, dict):
-            raise ArcmaskError(f"{index} has no weight_map")
-        names = sorted(set(shards.values()))
-    weights: dict[str, Tensor] = {}
-    for name in names:
-        if not (folder / name).is_file():
-            raise ArcmaskError(f"{folder} has a config.json, but no {name}")
-        try:
-            weights |= safetensors.torch.load_file(folder / name)
-        except (safetensors.SafetensorError, OSError) as error:
-            raise ArcmaskError(f"{folder / name} is not a complete safetensors file ({error})") from error
-    return weights
+def read_wrapping(folder: Path) -> dict[str, Any]:
+    """Return what wrap.json in a folder says; nothing if there is none."""
+    return read_settings(folder / WRAP_FILE) if (folder / WRAP_FILE).is_file() else {}
+
+
+def _saved_shift(folder: Path) -> bool | None:
+    """Return the shift of LLaDA or Dream that was saved with another than its family's; None for that of the family."""
+    shift = read_wrapping(folder).get("shift")
+    if shift is not None and not isinstance(shift, bool):
+        raise ArcmaskError(f"{folder / WRAP_FILE}: shift is {shift!r}, but must be true or false")
+    return shift
 
 
 def _load_language_model(folder: Path, config: dict[str, Any], wanted: dict[str, Any]) -> Wrapped:
@@ -208,7 +202,8 @@ def _load_language_model(folder: Path, config: dict[str, Any], wanted: dict[str,
     """
     from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
-    settings = read_settings(folder / WRAP_FILE) if (folder / WRAP_FILE).is_file() else {}
+    check_shards(folder)
+    settings = read_wrapping(folder)
     options = {name: settings[name] for name in _WRAP_SETTINGS if name in settings} | wanted
     is_causal = options.get("bidirectional", False)
     kind = "causal" if is_causal else "masked"

@@ -175,7 +175,7 @@ def as_rows(rows: Any, pad_id: int = 0) -> Rows:
     """Return rows as a tensor (N, L) of ids on the CPU; lists of different lengths as padded rows."""
     if isinstance(rows, PaddedRows):
         tokens = _as_tokens(rows.tokens)
-        return PaddedRows(tokens, rows.lengths.long().cpu(), rows.prompts.long().cpu())
+        return PaddedRows(tokens, *(_as_counts(name, getattr(rows, name)) for name in ("lengths", "prompts")))
     if isinstance(rows, list | tuple) and len({len(row) if hasattr(row, "__len__") else -1 for row in rows}) > 1:
         return PaddedRows.of([_as_tokens([row])[0].tolist() for row in rows], pad_id=pad_id)
     return _as_tokens(rows)
@@ -184,6 +184,14 @@ def as_rows(rows: Any, pad_id: int = 0) -> Rows:
 def _hash(rows: Rows) -> str:
     content = [tokens_of(rows), *([rows.lengths, rows.prompts] if isinstance(rows, PaddedRows) else [])]
     return sha256(b"".join(part.numpy().tobytes() for part in content))
+
+
+def _as_counts(name: str, numbers: Tensor) -> Tensor:
+    """Return the lengths or prompts (N,) of padded rows as whole numbers on the CPU."""
+    if numbers.dtype.is_floating_point or numbers.dtype == torch.bool:
+        kind = str(numbers.dtype).removeprefix("torch.")
+        raise ArcmaskError(f"{name} of padded rows must be whole numbers, but they are of type {kind}")
+    return numbers.long().cpu()
 
 
 def _as_tokens(rows: Any) -> Tensor:

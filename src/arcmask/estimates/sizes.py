@@ -15,6 +15,8 @@ from torch import nn
 
 from arcmask.checkpoint import find_checkpoint
 from arcmask.checkpoint.fitting import build_config
+from arcmask.checkpoint.layouts import describe_public, is_public
+from arcmask.checkpoint.loading import read_wrapping
 from arcmask.downloads import open_pretrained
 from arcmask.errors import ArcmaskError
 from arcmask.model import MDLM, MDLMConfig, size_config
@@ -73,7 +75,7 @@ def base_layout(name: str, vocabulary: int | None = None) -> Layout:
     if name in KNOWN_BASES:
         known = KNOWN_BASES[name]
         return known if isinstance(known, Layout) else _mdlm_layout(known)
-    return _checkpoint_layout(find_checkpoint(name))
+    return _checkpoint_layout(find_checkpoint(name).absolute())  # the working folder may change
 
 
 def is_known(name: str) -> bool:
@@ -99,9 +101,12 @@ def _checkpoint_layout(path: Path) -> Layout:
     settings = read_settings(path / "config.json")
     if settings.get("model_type") == "mdlm":
         return _mdlm_layout(build_config(str(path / "config.json"), settings))
-    from transformers import AutoModelForMaskedLM
+    if is_public(settings):
+        return count_parts(describe_public(str(path / "config.json"), settings)[0])
+    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
-    return folder_layout(path, AutoModelForMaskedLM)
+    is_causal = read_wrapping(path).get("bidirectional", False)
+    return folder_layout(path, AutoModelForCausalLM if is_causal else AutoModelForMaskedLM)
 
 
 def _mdlm_layout(config: MDLMConfig) -> Layout:

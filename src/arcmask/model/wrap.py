@@ -258,12 +258,12 @@ def check_wrapped(wrapped: Wrapped, *, both_ways: bool) -> None:
     """Raise if a model cannot be a denoiser: if it does not run on embeddings, or if its output is not what it seems.
 
     With `both_ways`, every position must see every other. Two rows of four positions are run, which differ in the last
-    one, and then the first one with two kinds of padding.
+    one, as embeddings and as ids, and then the first one with two kinds of padding.
     """
     model, name = wrapped.model, type(wrapped.model).__name__
     if model.get_output_embeddings().weight.shape[0] < wrapped.table.shape[0]:
         raise ArcmaskError(f"a {name} cannot be wrapped: it has logits for fewer tokens than its table has rows")
-    device, other = wrapped.table.device, (wrapped.mask_id + 1) % wrapped.table.shape[0]
+    device, other = wrapped.table.device, _another_id(wrapped)
     ids = torch.full((2, 4), wrapped.mask_id, device=device)
     ids[1, 3] = other
     padded = torch.full((2, 6), wrapped.mask_id, device=device)
@@ -282,6 +282,10 @@ def check_wrapped(wrapped: Wrapped, *, both_ways: bool) -> None:
             beside = wrapped.hidden(wrapped.table[padded], is_text)
         except _REFUSALS as error:
             raise _refusal(name, "it does not take an attention mask", error) from error
+        try:
+            reads_rows = _reads_rows(wrapped, ids.masked_fill(ids == _pad_id(model), other))
+        except _REFUSALS:
+            reads_rows = True  # a model of embeddings alone
     finally:
         model.train(was_training)
         wrapped.shift = was_shifted
@@ -289,6 +293,11 @@ def check_wrapped(wrapped: Wrapped, *, both_ways: bool) -> None:
         raise ArcmaskError(f"a {name} cannot be wrapped: it ignores inputs_embeds")
     if not torch.allclose(direct, logits, rtol=1e-3, atol=1e-3) or not torch.allclose(outputs, _LOUD * inputs):
         raise ArcmaskError(f"a {name} cannot be wrapped: it changes its logits after the output embeddings")
+    if not reads_rows:
+        raise ArcmaskError(
+            f"a {name} cannot be wrapped: it scales or changes the rows of its embedding table, so inputs_embeds are "
+            "not what it computes from ids"
+        )
     if both_ways and torch.equal(inputs[0, 0], inputs[1, 0]):
         raise ArcmaskError(f"a {name} cannot be bidirectional: its first position still does not see the last one")
     if not _is_close(beside[0, :4], beside[1, :4], 1e-6) or not _is_close(beside[0, :4], inputs[0], _loose(inputs)):
@@ -312,6 +321,26 @@ def _run(wrapped: Wrapped, embeddings: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return direct, inputs[-1], outputs
 
 
+def _reads_rows(wrapped: Wrapped, ids: Tensor) -> bool:
+    """Return whether a model computes the same from ids as from their rows of the table."""
+    with _replaced(wrapped.model.get_output_embeddings(), lambda hidden: hidden):
+        from_ids = wrapped.model(input_ids=ids).logits
+    from_rows = wrapped.hidden(wrapped.table[ids])
+    return _is_close(from_ids, from_rows, _loose(from_rows))
+
+
+def _pad_id(model: Any) -> int:
+    """Return the id of padding, which has no position of its own in some models; -1 if there is none."""
+    pad_id = getattr(getattr(model, "config", None), "pad_token_id", None)
+    return pad_id if isinstance(pad_id, int) else -1
+
+
+def _another_id(wrapped: Wrapped) -> int:
+    """Return an id that is neither the mask nor padding."""
+    after = ((wrapped.mask_id + step) % wrapped.table.shape[0] for step in (1, 2))
+    return next(number for number in after if number != _pad_id(wrapped.model))
+
+
 def _is_close(first: Tensor, second: Tensor, share: float) -> bool:
     """Return whether two tensors differ by no more than a share of their largest value."""
     largest = max(float(first.abs().max()), float(second.abs().max()))
@@ -319,7 +348,7 @@ def _is_close(first: Tensor, second: Tensor, share: float) -> bool:
 
 
 def _loose(hidden: Tensor) -> float:
-    """Return the share by which a row may differ from itself beside padding; attention then takes another path."""
+    """Return the share by which a row may differ from itself on another path, as attention takes beside padding."""
     return 1e-3 if hidden.dtype in (torch.float32, torch.float64) else 5e-2
 
 

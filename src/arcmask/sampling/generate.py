@@ -107,7 +107,7 @@ def sample(
         precision=precision,
     )
     starts = start_tokens(denoiser, prompt, length, num)
-    sampler = make_sampler(denoiser, config, starts.shape[1], feedback, rule)
+    sampler = make_sampler(denoiser, config, starts, feedback, rule)
     _refuse_unused(config, sampler)
     parts = []
     with Progress("sampling", unit="samples", total=num) if progress else nullcontext() as bar:
@@ -137,11 +137,15 @@ def check_settings(config: SampleConfig, feedback: Sequence[str | None] = ()) ->
 def make_sampler(
     denoiser: Denoiser,
     config: SampleConfig,
-    length: int,
+    starts: Rows,
     feedback: SoftMask | str | Function | Operator | None,
     rule: str | Rule | None = None,
 ) -> Sampler:
-    """Build the sampler of `config` for samples of that length; `rule` replaces the rule of `config`."""
+    """Build the sampler of `config` for samples with these starts (N, L); `rule` replaces the rule of `config`."""
+    if config.budget is not None and isinstance(starts, PaddedRows):
+        raise ArcmaskError(
+            f"budget is {config.budget}, a share of the length, but the samples have different lengths; give steps"
+        )
     if config.stop_at_end:
         _end_id(denoiser)
     soft_mask = find_feedback(denoiser, feedback)
@@ -149,7 +153,7 @@ def make_sampler(
     sampler = Sampler(
         denoiser=denoiser,
         rule=find_rule(config.rule if rule is None else rule),
-        steps=config.steps_for(length),
+        steps=config.steps_for(starts.shape[1]),
         feedback=soft_mask,
         filter=Filter.from_settings(config),
         band=(low, high),
@@ -174,7 +178,7 @@ def generate(config: SampleConfig, load: Callable[[str], Denoiser]) -> Iterator[
         starts = start_tokens(denoiser, config.prompt, config.length, config.num)
     else:
         starts = prompts.starts(denoiser, config.length, config.num)
-    sampler = make_sampler(denoiser, config, starts.shape[1], config.feedback or "trained")
+    sampler = make_sampler(denoiser, config, starts, config.feedback or "trained")
     _refuse_unused(config, sampler)
     own_prompts = None if prompts is None else prompts.text
     file = None if out is None else SampleFile(out, _record_settings(config, sampler, starts.shape[1]), own_prompts)

@@ -55,7 +55,7 @@ def trace_arms(config: ExploreConfig, load: Callable[[str], Denoiser]) -> ArmTra
     arms = []
     with Progress("sampling", unit="arms", total=len(config.feedback)) as progress:
         for name in config.feedback:
-            sampler = make_sampler(denoiser, settings, starts.shape[1], name)
+            sampler = make_sampler(denoiser, settings, starts, name)
             samples = draw_batch(sampler, starts, [0], settings, trace=True)
             arms.append(_arm_trace(find_operator(name), sampler, samples))
             _watch(name, sampler, samples)

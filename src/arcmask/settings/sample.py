@@ -16,7 +16,7 @@ class SampleConfig:
         num: Number of samples.
         length: Positions per sample. Default: the model's length, or that of a prompt with holes.
         steps: Denoising steps. Default: 64, or what the budget gives.
-        budget: Steps as a fraction of the length, such as 1/16, in place of steps.
+        budget: Steps as a fraction of the length, such as 1/16, in place of steps. All samples then have one length.
         feedback: The feedback operator: a name, FILE.py:FUNCTION, or none. Default: what the checkpoint was trained
             with.
         band: The interval of times that use feedback, such as 0.2 0.8. Default: what the checkpoint was trained with.
