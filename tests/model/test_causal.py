@@ -211,7 +211,11 @@ def test_what_cannot_be_done_correctly_is_refused(kind, message):
 @pytest.mark.parametrize("family", SCALED)
 def test_a_model_that_scales_its_embeddings_is_refused(family, tmp_path):
     """Feedback blends rows of the table, and these models never see a row as it is."""
-    message = f"a {type(scaled_lm(family)).__name__} cannot be wrapped: it scales or changes the rows of its embedding"
+    model = scaled_lm(family)
+    table = model.get_input_embeddings()
+    if torch.equal(table(torch.tensor(3)), table.weight[3]):
+        pytest.skip(f"{family} scales inputs_embeds too in this version of transformers, so its rows are what it sees")
+    message = f"a {type(model).__name__} cannot be wrapped: it scales or changes the rows of its embedding"
     for bidirectional in (True, False):
         with pytest.raises(ArcmaskError, match=message):
             arcmask.wrap(scaled_lm(family), 7, bidirectional=bidirectional)
