@@ -36,7 +36,7 @@ COMMANDS: dict[str, Callable[[World], list[str]]] = {
     "report": lambda world: ["report", world.run, "--out", "report"],
     "reproduce": lambda world: world.reproduce("experiment"),
 }
-MEASURED = ("cost", "inspect", "report", "metrics", "timing", "overhead")  # files with measured times
+MEASURED = ("cost", "inspect", "report", "metrics", "timing", "times", "overhead")  # files with measured times
 
 
 def content(path: Path, root: Path) -> object:
