@@ -277,13 +277,10 @@ def test_on_a_phone_nothing_is_wider_than_the_screen_and_a_tap_shows_a_position(
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_text_can_be_read_in_light_and_in_dark(page, dark):
-    # Colours fade for a quarter of a second; only their last values are measured.
-    page.execute_script(
-        "document.head.append(Object.assign(document.createElement('style'), {textContent: arguments[0]}))",
-        "* { transition: none !important; }",
-    )
     screen(page, 1280, dark=dark)
     slide(page, 12)
+    # Colours fade for a quarter of a second; their last values are measured.
+    WebDriverWait(page, 20).until(lambda _: page.execute_script("return document.getAnimations().length") == 0)
     ground = luminance(page, "body", "background-color")
     assert (ground < 0.05) if dark else (ground > 0.85)
     card = luminance(page, ".arm", "background-color")
