@@ -1,4 +1,4 @@
-"""How work reaches a device: the number of rows at a time, and copies that nobody waits for.
+"""How work reaches a device: the number of rows at a time, and copies that do not block.
 
 On a CPU a block should stay in the cache from one operation to the next. A GPU is faster with fewer, larger launches.
 """
@@ -15,9 +15,9 @@ _Movable = TypeVar("_Movable", bound=Any)
 
 
 def send(values: _Movable, device: Any, *dtype: Any) -> _Movable:
-    """Return a tensor or rows of the host on a device, without waiting until the device has done its other work.
+    """Copy a tensor or rows from the host to a device without blocking.
 
-    It is for this direction alone: the host must wait for what comes back.
+    Use it in this direction alone: a copy back to the host must block.
     """
     moved: _Movable = values.to(device, *dtype, non_blocking=True)
     return moved

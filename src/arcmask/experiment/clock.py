@@ -19,7 +19,7 @@ class Clock:
 
     Each kind of stage is corrected by its own ratio of measured to estimated time. A kind that has not been measured
     yet is corrected by the mean ratio of the others. `path` keeps the times, so that a resumed run knows them; a file
-    that cannot be read is as good as none.
+    that cannot be read is ignored.
     """
 
     def __init__(self, stages: Sequence[tuple[str, float]], path: Path | None = None) -> None:

@@ -80,7 +80,7 @@ def connect() -> Accelerator:
         InitProcessGroupKwargs(timeout=timedelta(hours=12)),
     ]
     # Without `cpu`, several ranks without a GPU would each run alone.
-    # The precision is that of our settings, not what `accelerate config` has stored.
+    # Autocast is ours: `accelerate config` may have stored another precision.
     cpu = not torch.cuda.is_available()
     return Accelerator(cpu=cpu, mixed_precision="no", kwargs_handlers=handlers)
 
