@@ -69,7 +69,6 @@ class Study:
     samples: int  # per seed
     steps: int  # denoising steps of a sample
     tuned_rows: tuple[int, int]  # to fit on, and held out
-    tuned: tuple[str, ...]  # operators, the more important first
 
     @cached_property
     def denoiser(self) -> Any:
@@ -90,7 +89,6 @@ class Study:
 
 def studies(data: Path) -> dict[str, Study]:
     """Return the two models by name; their corpora are in the folder `data`."""
-    everything = tuple(OPERATORS.values())
     found = [
         Study(
             model="sotu-tiny",
@@ -100,7 +98,6 @@ def studies(data: Path) -> dict[str, Study]:
             samples=16,
             steps=32,
             tuned_rows=(24, 64),
-            tuned=everything,
         ),
         Study(
             model="antiberty",
@@ -110,7 +107,6 @@ def studies(data: Path) -> dict[str, Study]:
             samples=8,
             steps=16,
             tuned_rows=(16, 24),
-            tuned=("linear", "spherical"),
         ),
     ]
     return {study.model: study for study in found}
@@ -140,11 +136,7 @@ def measure_samples(study: Study, seed: int, operator: str, setting: float) -> d
 
 
 def measure_chains(study: Study, seed: int, feedback: SoftMask | None, temperature: float) -> dict[str, Any]:
-    """Fill in held-out chains of which both ends are given, several times each.
-
-    `spread` is the share of filled-in residues in which a sample differs from the others of its prompt. `nearest` is
-    the number of residues in which it differs from the nearest training chain of its length.
-    """
+    """Fill in held-out chains of which both ends are given, several times each."""
     chains = _chains(study, "validation", seed, study.samples // SAMPLES_PER_PROMPT)
     left, right = ENDS
     prompts = [f"{chain[:left]}{'[MASK]' * (len(chain) - left - right)}{chain[-right:]}" for chain in chains]
@@ -158,16 +150,25 @@ def measure_chains(study: Study, seed: int, feedback: SoftMask | None, temperatu
         seed=seed,
         batch_size=study.samples,
     )
-    losses = text_losses(_sapiens(), drawn.texts, PerplexitySettings(), cache=None)
-    letters = [np.frombuffer(text.encode(), np.uint8) for text in drawn.texts]
+    return scores_of_chains(study, drawn.texts)
+
+
+def scores_of_chains(study: Study, texts: list[str]) -> dict[str, Any]:
+    """Return the quality and the diversity of chains that were filled in, several in a row for each prompt.
+
+    `spread` is the share of filled-in residues in which a sample differs from the others of its prompt. `nearest` is
+    the number of residues in which it differs from the nearest training chain of its length.
+    """
+    losses = text_losses(_sapiens(), texts, PerplexitySettings(), cache=None)
+    letters = [np.frombuffer(text.encode(), np.uint8) for text in texts]
     groups = [letters[at : at + SAMPLES_PER_PROMPT] for at in range(0, len(letters), SAMPLES_PER_PROMPT)]
     training = _training_chains(study)
     return {
         "quality": [[loss.nats, loss.tokens] for loss in losses or ()],
-        "entropy": [token_entropy(list(text)) for text in drawn.texts],
+        "entropy": [token_entropy(list(text)) for text in texts],
         "spread": [_distance_to_others(group, index) for group in groups for index in range(len(group))],
         "nearest": [int((training[len(one)] != one).sum(1).min()) for one in letters],
-        "distinct": len(set(drawn.texts)),
+        "distinct": len(set(texts)),
     }
 
 
@@ -243,7 +244,7 @@ def cells_of(part: str, models: list[Study], seeds: range) -> Iterator[Cell]:
                 for arm in arms:
                     yield f"{name} {arm[0]} {arm[1]}", lambda s=study, n=seed, a=arm: measure_samples(s, n, *a)
             if part == "tuned":
-                for operator in study.tuned:
+                for operator in OPERATORS.values():
                     yield f"{name} {operator}", lambda s=study, n=seed, o=operator: measure_tuned(s, n, o)
             if part == "continued" and study.model == "sotu-tiny":
                 for operator in ("none", *OPERATORS.values()):
@@ -260,9 +261,14 @@ def measure(part: str, models: list[Study], seeds: int) -> None:
     for name, compute in cells_of(part, models, range(min(seeds, SEEDS[part]))):
         if name not in cells:
             cells[name] = rounded(compute())
-            lines = ",\n".join(f"{json.dumps(key)}:{json.dumps(cells[key], separators=(',', ':'))}" for key in cells)
-            write_whole(path, f"{{\n{lines}\n}}\n".encode())
+            write_cells(path, cells)
             print(part, name, flush=True)
+
+
+def write_cells(path: Path, cells: dict[str, Any]) -> None:
+    """Write cells as JSON, one per line."""
+    lines = ",\n".join(f"{json.dumps(key)}:{json.dumps(cells[key], separators=(',', ':'))}" for key in cells)
+    write_whole(path, f"{{\n{lines}\n}}\n".encode())
 
 
 def file_of(part: str) -> Path:

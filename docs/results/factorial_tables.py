@@ -291,9 +291,9 @@ def tables() -> dict[str, list[str]]:
     return found | {part: bounds_table(part) for part in ("tuned", "continued")}
 
 
-def filled(page: str) -> str:
-    """Return a page with the tables of today: each stands between `<!-- table: TITLE -->` and `<!-- end -->`."""
-    for title, lines in tables().items():
+def filled(page: str, found: dict[str, list[str]]) -> str:
+    """Return a page with these tables: each stands between `<!-- table: TITLE -->` and `<!-- end -->`."""
+    for title, lines in found.items():
         begin = f"<!-- table: {title} -->"
         if begin in page:
             before, _, rest = page.partition(begin)
@@ -301,15 +301,15 @@ def filled(page: str) -> str:
     return page
 
 
-def main() -> None:
-    """Print the tables, or write them into the page."""
+def publish(found: dict[str, list[str]]) -> None:
+    """Print tables; with --write, write them into the page instead."""
     if "--write" in sys.argv:
         page = Path(__file__).with_name("README.md")
-        write_whole(page, filled(page.read_text()).encode())
+        write_whole(page, filled(page.read_text(), found).encode())
         return
-    for title, lines in tables().items():
+    for title, lines in found.items():
         print(f"\n{title}\n", *lines, sep="\n")
 
 
 if __name__ == "__main__":
-    main()
+    publish(tables())
