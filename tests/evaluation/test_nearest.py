@@ -45,7 +45,9 @@ def test_evaluate_writes_the_distance_and_the_share_of_distinct_samples(chain_da
 
 
 def test_samples_that_are_no_sequences_and_rows_that_are_no_documents_are_refused(chain_data, corpus, capsys):
-    with pytest.raises(ArcmaskError, match="'no sequence' has ' ', but the tokenizer residues knows only "):
+    with pytest.raises(
+        ArcmaskError, match="'no sequence' has 'n' at position 1, but the tokenizer residues knows only "
+    ):
         arcmask.evaluate(["no sequence"], nearest=chain_data, evaluator="none")
     with pytest.raises(ArcmaskError, match="whose rows are pieces of a stream of text; prepare it with --pack none"):
         arcmask.evaluate(["text"], nearest=corpus, evaluator="none")

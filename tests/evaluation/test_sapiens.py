@@ -9,6 +9,9 @@ from arcmask.errors import ArcmaskError
 from arcmask.evaluation import open_evaluator
 from arcmask.evaluation.sapiens import RESIDUES, Sapiens, _build, _Names
 from arcmask.evaluation.scores import text_losses
+from arcmask.experiment import Changes
+from arcmask.experiment.plan_checks import check_scorable
+from arcmask.recipes import find_experiment
 from arcmask.settings.evaluate import PerplexitySettings
 
 
@@ -35,7 +38,7 @@ def weights() -> dict[str, torch.Tensor]:
 @pytest.fixture(scope="module")
 def scorer() -> Sapiens:
     model = _build(weights()).eval()
-    sizes = {"start_id": 0, "end_id": None, "max_length": 143}
+    sizes = {"start_id": 0, "end_id": None, "max_length": 143, "own_tokenizer": "residues"}
     return Sapiens(
         name="s", sha256="0", model=model, tokenizer=_Names(), precision="float32", has_plain_head=True, **sizes
     )
@@ -68,10 +71,32 @@ def test_the_loss_of_a_residue_is_at_its_own_position_among_twenty(scorer):
     assert text_losses(scorer, [text], PerplexitySettings(), cache=None)[0].nats == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize(("text", "reason"), [("ACB", "the symbol 'B'"), ("A" * 143, "143")])
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (30 * "A" + "CBZ", "'AAAAAAAAACBZ' has 'B' at position 32, but sapiens-vh knows only ACDEF"),
+        ("A" * 143, "has 143 residues, but sapiens-vh scores up to 142"),
+        (">chain 1", "; give bare sequences in place of FASTA"),
+    ],
+)
 def test_what_is_no_heavy_chain_is_refused(scorer, text, reason):
-    with pytest.raises(ArcmaskError, match=f"sequences of up to 142 residues .* has {reason}"):
+    with pytest.raises(ArcmaskError, match=reason):
         scorer.encode([text])
+
+
+@pytest.mark.parametrize(("settings", "reason"), [({"start": "none"}, "start is none"), ({"context": 64}, "is 64")])
+def test_settings_that_hide_a_part_of_a_chain_are_refused(scorer, settings, reason):
+    with pytest.raises(ArcmaskError, match=reason):
+        text_losses(scorer, chains(2), PerplexitySettings(**settings), cache=None)
+
+
+def test_prompts_that_cannot_be_scored_are_refused_before_an_experiment_begins(scorer, tmp_path):
+    path = tmp_path / "prompts.txt"
+    path.write_text(f"AC[MASK]\n{'A' * 140}[MASK][MASK]\n")
+    check_scorable(Changes(prompts=str(path)).apply(find_experiment("antibody")), scorer)
+    path.write_text(f"AC[MASK]\n{'A' * 140}[MASK][MASK][MASK]\n")
+    with pytest.raises(ArcmaskError, match="has 143 residues, but sapiens-vh scores up to 142"):
+        check_scorable(Changes(prompts=str(path)).apply(find_experiment("antibody")), scorer)
 
 
 @pytest.mark.slow

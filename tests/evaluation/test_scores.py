@@ -180,7 +180,7 @@ def test_repetition_is_the_share_of_phrases_said_before():
 
 
 def test_the_real_word_rate_leaves_out_the_first_and_last_word():
-    reference = ReferenceWords(frozenset({"the", "cat", "sat", "remarkable"}), "by hand")
+    reference = ReferenceWords(frozenset({"the", "cat", "sat", "remarkable"}), "by hand", 4)
     score = scoring.real_word_score(["cut the cat xq end", "a Remarkable zzzz b", "two words", ""], reference, seed=0)
     assert score["words"] == 5
     assert score["value"] == pytest.approx(3 / 5)

@@ -64,7 +64,9 @@ def edits(first: str, second: str) -> int:
 
 def test_the_recipe_is_what_the_page_says():
     plan = find_experiment("antibody")
-    assert list(plan.arms) == [*ARMS[:3], "spherical-tuned", "none", "linear-0.3", "spherical-0.3"]
+    temperatures = [f"base-temperature-{temperature}" for temperature in (0.9, 0.8, 0.7)]
+    fitted_and_trained = ["linear-tuned", "spherical-tuned", "none", "linear-0.3", "spherical-0.3"]
+    assert list(plan.arms) == ["base", *temperatures, *fitted_and_trained]
     assert (plan.budgets, len(plan.seeds), plan.generation.ends) == ((8, 16, 32), 5, (25, 11))
     assert plan.generation.nearest
 

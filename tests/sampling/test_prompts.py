@@ -8,6 +8,7 @@ import pytest
 
 import arcmask
 from arcmask.cli import main
+from arcmask.errors import ArcmaskError
 
 CHAINS = ("ACDEF[MASK][MASK]WY", "[MASK]GGG")
 
@@ -50,6 +51,28 @@ def test_a_json_line_may_have_tokens_and_a_prompt_without_holes_is_continued(cha
     assert (second["text"][:2], len(second["text"])) == ("AC", 7)
 
 
+@pytest.mark.parametrize(
+    ("tokens", "sentence"),
+    [
+        ([2, 5, 6, 3], "the prompt ends with [SEP] and has no [MASK], so there is nothing to fill in"),
+        ([2, 5, 2, 4, 3], "the prompt has [CLS], which is no symbol of a sequence"),
+        ([5, 1, 4, 6], "the prompt has [UNK], which is no symbol of a sequence"),
+        ([5, 4, 0], "the prompt has [PAD], which is no symbol of a sequence"),
+    ],
+)
+def test_ids_that_are_no_sequence_are_refused(tokens, sentence, chain_model):
+    with pytest.raises(ArcmaskError) as problem:
+        arcmask.sample(arcmask.load(chain_model), prompt=tokens, length=12, steps=2)
+    assert str(problem.value) == sentence
+
+
+def test_a_byte_order_mark_is_no_symbol(chain_model, tmp_path):
+    path, out = tmp_path / "prompts.txt", tmp_path / "out.jsonl"
+    path.write_bytes("\ufeffAC[MASK]D\n".encode())
+    main(["sample", chain_model, "--prompts", str(path), "--num", "1", "--steps", "2", "--out", str(out)])
+    assert records(out)[0]["prompt"] == "AC[MASK]D"
+
+
 def test_samples_of_other_prompts_are_not_continued(chain_model, prompts, tmp_path, capsys):
     out = tmp_path / "out.jsonl"
     words = ["sample", chain_model, "--prompts", str(prompts), "--num", "2", "--steps", "2", "--out", str(out)]
@@ -61,11 +84,13 @@ def test_samples_of_other_prompts_are_not_continued(chain_model, prompts, tmp_pa
 
 
 BAD = {
-    "AC[MASK]\nhello [MASK]\n": "prompt 2 of {}: 'hello ' has ' ', but the tokenizer residues knows only ACDEFGHIKLMN",
-    "ACB[MASK]\n": "prompt 1 of {}: 'ACB' has 'B', but the tokenizer residues knows only ACDEFGHIKLMNPQRSTVWY",
+    "AC[MASK]\nhello [MASK]\n": "prompt 2 of {}: 'hello ' has 'h' at position 1, but the tokenizer residues knows only",
+    "ACB[MASK]\n": "prompt 1 of {}: 'ACB' has 'B' at position 3, but the tokenizer residues knows only ACD",
     "AC[MASK]\n\n": "prompt 2 of {} is empty; give its symbols, and [MASK] for each hole",
     "": "{} holds no prompts",
     f"{'A' * 39}[MASK]\n": "prompt 1 of {}: the length is 42, but the model takes at most 40 positions",
+    ">1\nA[MASK]\n": "prompt 1 of {}: '>1' has '>' at position 1, but the tokenizer residues knows only ACDEF",
+    "A[MASK]\nACD\n": "prompt 2 of {}: the prompt has no [MASK], so there is nothing to fill in; write one for each",
     "A[MASK]\n" * 4: "{} has 4 prompts, but the number of samples is 3; give one or more for each prompt",
 }
 
@@ -86,8 +111,15 @@ def test_prompts_that_cannot_be_are_refused_in_a_sentence(content, sentence, cha
 def test_a_prompt_that_is_no_sequence_is_refused_in_a_sentence(chain_model, tmp_path, capsys):
     out = ["--out", str(tmp_path / "out.jsonl")]
     for words, sentence in (
-        (["--prompt", "ACX"], "'ACX' has 'X', but the tokenizer residues knows only ACDEFGHIKLMNPQRSTVWY"),
-        (["--prompt", "A" * 60], "the prompt has 62 tokens, but a sample has 40 positions"),
+        (
+            ["--prompt", "ACX"],
+            "'ACX' has 'X' at position 3, but the tokenizer residues knows only ACDEFGHIKLMNPQRSTVWY",
+        ),
+        (["--prompt", "ACD"], "the prompt has no [MASK], so there is nothing to fill in; write one for each symbol"),
+        (
+            ["--prompt", "A" * 60, "--length", "40"],
+            "the prompt has 62 tokens with [CLS] and [SEP], but a sample has 40 positions",
+        ),
         (["--prompt", "A", "--prompts", "b.txt"], "prompt is 'A' and prompts is b.txt; give one of them"),
         (["--prompts", "b.jsonl"], "there is no file or folder b.jsonl"),
     ):

@@ -115,7 +115,8 @@ def _from_hub(name: str) -> Path:
     except ArcmaskError as error:
         near = Path(name).parent
         folders = [str(path) for path in near.iterdir() if path.is_dir()] if near.is_dir() else []
-        question = did_you_mean(name, [*SHIPPED, ANTIBERTY, *folders])
+        names = [*SHIPPED, ANTIBERTY]
+        question = did_you_mean(name, [*names, *folders]) or did_you_mean(name.casefold(), names)
         raise ArcmaskError(f"{error}{';' if question else ''}{question}") from error
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from arcmask.data.corpora import NAMED, Corpus
 from arcmask.downloads import cached_folder, download_files
+from arcmask.errors import ArcmaskError
 from arcmask.files import sha256
 
 NAME = "antibodies"
@@ -53,9 +54,12 @@ def fetch_antibodies(package: str = _PACKAGE) -> Path:
 
 def read_chains(path: Path) -> dict[str, str]:
     """Return the third loop of each distinct chain of ordinary length, in the order of the file."""
-    from pyarrow import parquet
+    from pyarrow import ArrowException, parquet
 
-    chains, loops = (parquet.read_table(path, columns=[name]).column(0).to_pylist() for name in _COLUMNS)
+    try:
+        chains, loops = (parquet.read_table(path, columns=[name]).column(0).to_pylist() for name in _COLUMNS)
+    except (OSError, ArrowException) as error:
+        raise ArcmaskError(f"{path} does not open ({error}); remove {path.parent} and run the command again") from error
     pairs = zip(chains, loops, strict=True)
     return {chain: loop for chain, loop in pairs if chain and loop and _SHORTEST <= len(chain) <= _LONGEST}
 

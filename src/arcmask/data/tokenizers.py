@@ -126,10 +126,7 @@ class Tokenizer:
         """Return the ids of each text. A fast tokenizer uses all cores."""
         if self.symbols is not None:
             for text in texts:
-                if unknown := sorted(set(text) - set(self.symbols)):
-                    raise ArcmaskError(
-                        f"{text[:20]!r} has {unknown[0]!r}, but the tokenizer {self.name} knows only {self.symbols}"
-                    )
+                check_symbols(text, self.symbols, f"the tokenizer {self.name}")
         if isinstance(self.inner, PreTrainedTokenizerFast):
             backend = self.inner.backend_tokenizer
             return [encoding.ids for encoding in backend.encode_batch_fast(list(texts), add_special_tokens=False)]
@@ -209,6 +206,16 @@ def vocabulary_size(spec: str) -> int:
     if spec in known:
         return known[spec]
     return bpe_size(spec) if spec.startswith("bpe:") else open_tokenizer(spec).size
+
+
+def check_symbols(text: str, symbols: str, reader: str) -> None:
+    """Raise for the first character of a text that `reader`, which knows these symbols only, cannot read."""
+    if set(text) <= set(symbols):
+        return
+    at = next(index for index, character in enumerate(text) if character not in symbols)
+    excerpt = text if len(text) <= 20 else text[max(0, at - 10) : at + 10]
+    hint = "; give bare sequences in place of FASTA" if text.startswith(">") else ""
+    raise ArcmaskError(f"{excerpt!r} has {text[at]!r} at position {at + 1}, but {reader} knows only {symbols}{hint}")
 
 
 def adopt_tokenizer(tokenizer: Any, mask_id: int | None = None, mask_token: str | None = None) -> Tokenizer:

@@ -51,7 +51,12 @@ class Quality:
 
 
 def real_words(reference: ReferenceWords) -> Quality:
-    """Return the share of generated words that occur in a reference."""
+    """Return the share of generated words that occur in a reference; raise if its texts have no words."""
+    if reference.longest < 3:
+        raise ArcmaskError(
+            f"real words cannot be counted: no text of {reference.source} has a word between its first and its last; "
+            "measure samples by an evaluator (--evaluator NAME, or quality= in Python)"
+        )
 
     def measure(texts: list[str]) -> list[tuple[float, float]]:
         words = [inner_words(text) for text in texts]

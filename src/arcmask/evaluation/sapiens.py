@@ -14,11 +14,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from arcmask.checkpoint.pickles import read_torch_file
-from arcmask.data.tokenizers import RESIDUES
+from arcmask.data.tokenizers import RESIDUES, check_symbols
 from arcmask.downloads import cached_folder, download_files
 from arcmask.errors import ArcmaskError
 from arcmask.evaluation.evaluator import NAMED, Evaluator
 from arcmask.model import best_device
+from arcmask.settings.evaluate import PerplexitySettings
 
 NAME = "sapiens-vh"
 _PACKAGE = "sapiens==1.0.3"
@@ -51,13 +52,19 @@ class Sapiens(Evaluator):
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each sequence, which has one letter for each residue."""
         for text in texts:
-            unknown = sorted(set(text) - set(RESIDUES))
-            if unknown or len(text) > _LENGTH:
-                raise ArcmaskError(
-                    f"{NAME} scores sequences of up to {_LENGTH} residues ({RESIDUES}), but {text[:20]!r} has "
-                    + (f"the symbol {unknown[0]!r}" if unknown else f"{len(text)}")
-                )
+            check_symbols(text, RESIDUES, NAME)
+            if len(text) > _LENGTH:
+                raise ArcmaskError(f"{text[:20]!r}… has {len(text)} residues, but {NAME} scores up to {_LENGTH}")
         return [[_FIRST_RESIDUE + RESIDUES.index(residue) for residue in text] for text in texts]
+
+    def check(self, settings: PerplexitySettings) -> None:
+        """Raise unless each residue is scored with the whole sequence in sight."""
+        if settings.start == "none":
+            raise ArcmaskError(f"start is none, but {NAME} scores the first residue too; leave it out")
+        if settings.context <= _LENGTH:
+            raise ArcmaskError(
+                f"context is {settings.context}, but {NAME} reads whole sequences; give {_LENGTH + 1} or more"
+            )
 
     def pad(self, rows: Sequence[Sequence[int]]) -> Tensor:
         """Stack rows of ids into (B, L); padding is not attended to."""
@@ -106,6 +113,7 @@ def open_sapiens() -> Sapiens:
         max_length=_LENGTH + 1,  # a sequence, and the begin symbol
         precision="float32",
         has_plain_head=False,
+        own_tokenizer="residues",
     )
 
 

@@ -88,6 +88,7 @@ def text_losses(
     them: nothing may be put before a text, and the model must have a plain head.
     """
     fitted = settings.fitted(evaluator.max_length)
+    evaluator.check(fitted)
     features = _features_cache(cache, evaluator, fitted.context) if keep_features and evaluator.has_plain_head else None
 
     def compute(missing: list[str]) -> Iterator[Batch]:

@@ -280,11 +280,14 @@ class _Inputs:
 def _open_sets(config: EvaluateConfig, in_memory: Mapping[str, SampleSet]) -> _Inputs:
     """Read the samples and the reference, and open the tokenizers and the evaluators."""
     inputs = _read_sets(config, in_memory)
-    tokenizers = [inputs.tokenizer or _default_tokenizer(inputs.decoder, one) for one in inputs.sets]
     names = {config.evaluator, config.features if any(inputs.mauve_references) else "none"} - {"none", "evaluator"}
     models = {name: open_evaluator(name, precision=config.precision) for name in sorted(names)}
     evaluator = models.get(config.evaluator)
     features = models.get(config.features, evaluator)
+    decoder = inputs.decoder
+    if decoder is None and evaluator is not None and evaluator.own_tokenizer is not None:
+        decoder = open_tokenizer(evaluator.own_tokenizer)
+    tokenizers = [inputs.tokenizer or _default_tokenizer(decoder, one) for one in inputs.sets]
     return replace(inputs, tokenizers=tokenizers, evaluator=evaluator, features=features)
 
 

@@ -1,11 +1,12 @@
 """Reference text: a prepared folder, or anything that samples can be; its words, and texts drawn from it."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
@@ -28,10 +29,21 @@ def words_of(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class ReferenceWords:
-    """The words that count as real, and a description of their source."""
+    """The words that count as real, a description of their source, and the number of words in its longest text."""
 
     words: frozenset[str]
     source: str
+    longest: int
+
+    @classmethod
+    def collect(cls, texts: Iterable[str], source: str) -> Self:
+        """Collect the words of texts."""
+        words, longest = set[str](), 0
+        for text in texts:
+            new = words_of(text)
+            words.update(new)
+            longest = max(longest, len(new))
+        return cls(frozenset(words), source, longest)
 
 
 def words_of_rows(rows: Rows, tokenizer: Tokenizer | None) -> ReferenceWords:
@@ -44,7 +56,7 @@ def words_of_rows(rows: Rows, tokenizer: Tokenizer | None) -> ReferenceWords:
         if isinstance(rows, PaddedRows)
         else [tokenizer.decode(rows.flatten().tolist())]
     )
-    return ReferenceWords(frozenset(word for text in texts for word in words_of(text)), f"{len(rows)} rows")
+    return ReferenceWords.collect(texts, f"the {len(rows)} rows")
 
 
 class Reference:
@@ -66,7 +78,7 @@ class Reference:
         """
         if self._texts is None:
             return _prepared_words(self.source, read_index(self.source).hash)
-        return ReferenceWords(frozenset(word for text in self._texts for word in words_of(text)), self.source)
+        return ReferenceWords.collect(self._texts, self.source)
 
     def texts(self, count: int, seed: int) -> list[str]:
         """Draw `count` texts without repetition, or all if there are fewer. A prepared folder gives held-out rows."""
@@ -83,8 +95,7 @@ def _prepared_words(folder: str, _hash: str) -> ReferenceWords:
     """Collect the words of a prepared folder; its hash changes with its rows."""
     splits = [name for name, split in read_index(folder).splits.items() if split.rows]
     texts = chain.from_iterable(_stream(folder, split) for split in splits)
-    words = frozenset(word for text in texts for word in words_of(text))
-    return ReferenceWords(words, f"{folder} ({' and '.join(splits)})")
+    return ReferenceWords.collect(texts, f"{folder} ({' and '.join(splits)})")
 
 
 def _stream(folder: str, split: str) -> Iterator[str]:

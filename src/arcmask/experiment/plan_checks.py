@@ -3,11 +3,12 @@
 from pathlib import Path
 
 from arcmask.checkpoint.fitting import check_corpus
-from arcmask.data import open_prepared
+from arcmask.data import open_prepared, open_tokenizer
 from arcmask.data.job import rows_to_come
 from arcmask.data.packing import describe_job
 from arcmask.data.prepared import is_prepared
 from arcmask.errors import ArcmaskError
+from arcmask.evaluation.evaluator import Evaluator
 from arcmask.evaluation.nearest import open_neighbours
 from arcmask.evaluation.scores import LEAST, has_mauve
 from arcmask.experiment.extension import check_extension
@@ -18,7 +19,7 @@ from arcmask.model import Model
 from arcmask.ranks import rank, world_size
 from arcmask.run_folder import LOCK, PLAN, SAMPLES, TRAINING, cell_folder, prompts_file, read_settings
 from arcmask.sampling import generate
-from arcmask.sampling.prompts import Prompts, open_prompts
+from arcmask.sampling.prompts import HOLE, Prompts, open_prompts
 from arcmask.settings.experiment import Plan
 from arcmask.settings.sample import SampleConfig
 from arcmask.training.checks import check_batches, check_before_loading
@@ -56,6 +57,14 @@ def _sample(plan: Plan, arm: str, folder: Path) -> SampleConfig:
     """Return the settings of the first cell of an arm."""
     seed = plan.seeds[0]
     return plan.sample(arm, plan.base, seed, plan.budgets[0], folder / SAMPLES, prompts_file(folder, seed))
+
+
+def check_scorable(plan: Plan, evaluator: Evaluator | None) -> None:
+    """Raise if an evaluator of one kind of sequence cannot score what fills in the prompts."""
+    if evaluator is None or evaluator.own_tokenizer is None or plan.generation.prompts is None:
+        return
+    symbol = (open_tokenizer(evaluator.own_tokenizer).symbols or "?")[0]
+    evaluator.encode([text.replace(HOLE, symbol) for text in Prompts(plan.generation.prompts).texts])
 
 
 def check_fit(plan: Plan, folder: Path, base: Model | None) -> None:

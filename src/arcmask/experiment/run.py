@@ -29,7 +29,7 @@ from arcmask.evaluation import Neighbours, Reference, evaluate_set, likelihood, 
 from arcmask.experiment.clock import Clock
 from arcmask.experiment.estimate import find_costs
 from arcmask.experiment.held_out import held_out_prompts
-from arcmask.experiment.plan_checks import check_fit, check_plan
+from arcmask.experiment.plan_checks import check_fit, check_plan, check_scorable
 from arcmask.experiment.results import (
     count_lines,
     is_inspected,
@@ -118,7 +118,7 @@ class Experiment:
             wait_for_file(self.folder / LOCK)  # which the first rank holds; raises if the folder is not shared
         check_plan(self.plan, self.folder)
         if self.plan.budgets and self.rank == 0:  # before any training, so that a missing evaluator is noticed now
-            self._evaluator(generation.evaluator)
+            check_scorable(self.plan, self._evaluator(generation.evaluator))
             self._evaluator(generation.features)
             self._open_evaluator.cache_clear()  # training needs the memory
         if self.rank == 0:  # before the data are prepared, which can take hours

@@ -33,7 +33,7 @@ _TRAIN = TrainConfig(
 
 def antibody() -> Plan:
     """Fill in antibodies with AntiBERTy: as it is, with tuned feedback, and after a short training, over five seeds."""
-    frozen = base_arms(0.8) | tuned_arms("linear", "spherical", rows=32)
+    frozen = base_arms(0.9, 0.8, 0.7) | tuned_arms("linear", "spherical", rows=32)
     trained = feedback_arms(_TRAIN, ("linear", _WEIGHT), ("spherical", _WEIGHT))
     return Plan(
         recipe="antibody",

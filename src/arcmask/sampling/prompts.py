@@ -48,11 +48,32 @@ def _filled(denoiser: Denoiser, prompt: Prompt | None, length: int | None) -> li
     ids = prompt_ids(denoiser, prompt)
     begin, end = _around(denoiser, ids)
     count = len(begin) + len(ids) + len(end)
+    has_holes = denoiser.mask_id in ids
+    if prompt is not None:
+        _check_prompt(denoiser, ids, has_holes, length)
     # A prompt with holes sets the length. A prompt without holes is continued to the model's length.
-    whole = _check_length(denoiser, length or (count if denoiser.mask_id in ids else denoiser.max_length), length)
+    whole = _check_length(denoiser, length or (count if has_holes else denoiser.max_length), length)
     if count > whole:
-        raise ArcmaskError(f"the prompt has {count} tokens, but a sample has {whole} positions")
+        around = " with [CLS] and [SEP]" if begin or end else ""
+        raise ArcmaskError(f"the prompt has {count} tokens{around}, but a sample has {whole} positions")
     return [*begin, *ids, *[denoiser.mask_id] * (whole - count), *end]
+
+
+def _check_prompt(denoiser: Any, ids: list[int], has_holes: bool, length: int | None) -> None:
+    """Raise for a prompt that has nothing to fill in, or that has symbols which are no text."""
+    tokenizer, enclosing = getattr(denoiser, "tokenizer", None), getattr(denoiser, "enclosing", None)
+    if enclosing is not None and not has_holes and ids[-1:] == [enclosing[1]]:
+        raise ArcmaskError("the prompt ends with [SEP] and has no [MASK], so there is nothing to fill in")
+    if tokenizer is None or tokenizer.symbols is None:
+        return
+    # Each id is one symbol: a sequence with a fixed beginning and end, of which only holes are open.
+    if ids and not has_holes and length is None:
+        raise ArcmaskError("the prompt has no [MASK], so there is nothing to fill in; write one for each symbol")
+    begin, end = _around(denoiser, ids)
+    inner = ids if enclosing is None else ids[1 - len(begin) : len(ids) - 1 + len(end)]
+    special = {*tokenizer.special_ids} - {denoiser.mask_id}
+    if wrong := [token for token in inner if token in special]:
+        raise ArcmaskError(f"the prompt has {tokenizer.decode(wrong[:1])}, which is no symbol of a sequence")
 
 
 def _stacked(denoiser: Denoiser, rows: Sequence[list[int]]) -> Rows:

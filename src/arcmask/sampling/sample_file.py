@@ -145,7 +145,7 @@ def _parse(content: bytes, is_json: bool, tokenizer: Tokenizer | None) -> tuple[
     A ValueError is the end of a sentence that names the line.
     """
     try:
-        decoded = content.decode("utf-8")
+        decoded = content.decode("utf-8").removeprefix("\ufeff")  # a byte order mark
     except UnicodeDecodeError:
         raise ValueError("is not UTF-8") from None
     if not is_json:
