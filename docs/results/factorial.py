@@ -2,44 +2,48 @@
 
     python docs/results/factorial.py                                   # all parts, an estimated 100 minutes of one core
     python docs/results/factorial.py --only bound --models antiberty   # one part, one model
-    python docs/results/factorial_tables.py                            # the tables and figures of what was measured
+    python docs/results/page.py                                        # the tables and figures of what was measured
 
 | part | what is measured |
 |---|---|
 | bound | the two-pass bound of a model as it is, at five fixed weights |
-| generation | samples of a model as it is, at two fixed weights, and plain samples at four temperatures |
+| certainty | the same bound for five operators that hide what LERP says about each position (certainty.py) |
 | tuned | the held-out bound of feedback that `arcmask.tune` has fitted to a model as it is |
+| generation | samples of a model as it is: at two fixed weights, with fitted feedback, and plain at four temperatures |
 | continued | the bound after a short training with feedback of weight 0.3 (`sotu-tiny`) |
+
+The models are `sotu-tiny`, `antiberty`, and `sotu-sphere` for the bound alone (one_sphere.py).
 
 All operators of a seed share rows, times, masks, prompts and draws. Each part has a JSON file beside this one. A cell
 is added to it as soon as it is measured. If the script is interrupted, run it again; it resumes.
 """
 
 import argparse
-import json
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+import certainty  # noqa: F401 - registers five operators
 import ingredients  # noqa: F401 - registers four operators
 import numpy as np
+import one_sphere
 import torch
+from measured import read_cells, write_cells
 
 import arcmask
 from arcmask.data import open_prepared
 from arcmask.diagnostics import gain_curve, real_words
 from arcmask.diagnostics.gain import Drafts
+from arcmask.errors import ArcmaskError
 from arcmask.evaluation import Reference, open_evaluator
 from arcmask.evaluation.scores import text_losses, token_entropy
 from arcmask.feedback import Confidence, SoftMask
-from arcmask.files import write_whole
 from arcmask.rows import counts_of, tokens_of
 from arcmask.settings.evaluate import PerplexitySettings
 
-HERE = Path(__file__).parent
 OPERATORS = {  # by mean, path and norm
     ("Euclidean", "chord", "own"): "linear",
     ("Euclidean", "chord", "mask"): "renormalized",
@@ -50,7 +54,9 @@ OPERATORS = {  # by mean, path and norm
     ("Fréchet", "arc", "own"): "frechet-arc-own",
     ("Fréchet", "arc", "mask"): "spherical",
 }
-BOUND_WEIGHTS, SAMPLE_WEIGHTS, WEIGHT = (0.1, 0.2, 0.3, 0.5, 0.7), (0.3, 0.5), 0.3
+CERTAINTY = ["norm-constant", "norm-shuffled", "turn-constant", "turn-shuffled", "norm-only"]
+BOUND_WEIGHTS, WEIGHT = (0.1, 0.2, 0.3, 0.5, 0.7), 0.3
+SAMPLE_SETTINGS = (0.3, 0.5, "tuned")  # weights, and feedback that was fitted
 TEMPERATURES = (1.0, 0.9, 0.8, 0.7)
 ENDS = (25, 11)  # residues that a prompt gives at its two ends: framework regions 1 and 4
 SAMPLES_PER_PROMPT = 4
@@ -72,6 +78,8 @@ class Study:
 
     @cached_property
     def denoiser(self) -> Any:
+        if self.model == "sotu-sphere":
+            return one_sphere.healed(self.data.parent / self.model, self.corpus("train"))
         return arcmask.load(self.model)
 
     def corpus(self, split: str) -> Any:
@@ -88,17 +96,18 @@ class Study:
 
 
 def studies(data: Path) -> dict[str, Study]:
-    """Return the two models by name; their corpora are in the folder `data`."""
+    """Return the models by name; their corpora are in the folder `data`."""
+    sotu: dict[str, Any] = {
+        "data": data / "sotu-text8-128",
+        "prepare": {"corpus": "sotu", "tokenizer": "text8", "length": 128},
+        "bound_rows": 80,
+        "samples": 16,
+        "steps": 32,
+        "tuned_rows": (24, 64),
+    }
     found = [
-        Study(
-            model="sotu-tiny",
-            data=data / "sotu-text8-128",
-            prepare={"corpus": "sotu", "tokenizer": "text8", "length": 128},
-            bound_rows=80,
-            samples=16,
-            steps=32,
-            tuned_rows=(24, 64),
-        ),
+        Study(model="sotu-tiny", **sotu),
+        Study(model="sotu-sphere", **sotu),
         Study(
             model="antiberty",
             data=data / "antibodies",
@@ -112,19 +121,29 @@ def studies(data: Path) -> dict[str, Study]:
     return {study.model: study for study in found}
 
 
-def measure_bound(study: Study, seed: int) -> dict[str, Any]:
+def measure_bound(study: Study, seed: int, operators: Sequence[str]) -> dict[str, Any]:
     """Return the plain bound (nats per token), and by operator the change, the turn (degrees) and the norm."""
     rows = study.rows("validation", seed, study.bound_rows)
-    curve = gain_curve(study.denoiser, rows, list(OPERATORS.values()), BOUND_WEIGHTS, seed, batch_size=40)
+    curve = gain_curve(study.denoiser, rows, operators, BOUND_WEIGHTS, seed, batch_size=40)
     columns = {"change": curve.difference, "turn": curve.angle, "norm": curve.norm}
     return {"plain": curve.plain, **{key: {name: column[name] for name in column} for key, column in columns.items()}}
 
 
-def measure_samples(study: Study, seed: int, operator: str, setting: float) -> dict[str, Any]:
-    """Return for each sample the numerator and denominator of its quality, and its diversity."""
-    is_plain = operator == "none"
-    feedback = None if is_plain else SoftMask(operator, 3, 3, Confidence(fixed=setting))
-    temperature = setting if is_plain else 1.0
+def measure_samples(study: Study, seed: int, operator: str, setting: float | str) -> dict[str, Any]:
+    """Return for each sample the numerator and denominator of its quality, and its diversity.
+
+    The setting is a temperature without feedback, and a weight or `tuned` with feedback.
+    """
+    feedback, temperature = None, 1.0
+    if operator == "none":
+        temperature = float(setting)
+    elif setting == "tuned":
+        scalars = read_cells("factorial-tuned").get(f"{study.model} {seed} {operator}")
+        if scalars is None:
+            raise ArcmaskError(f"{operator} is not fitted to {study.model} for the seed {seed}; run --only tuned first")
+        feedback = SoftMask(operator, 3, 3, Confidence(scalars["scale"], scalars["centre"], scalars["steepness"]))
+    else:
+        feedback = SoftMask(operator, 3, 3, Confidence(fixed=float(setting)))
     if study.model == "antiberty":
         return measure_chains(study, seed, feedback, temperature)
     drawn = arcmask.sample(
@@ -234,13 +253,14 @@ Cell = tuple[str, Callable[[], dict[str, Any]]]
 def cells_of(part: str, models: list[Study], seeds: range) -> Iterator[Cell]:
     """Yield the cells of a part, each with its name and how to measure it; a seed is finished before the next."""
     for seed in seeds:
-        for study in models:
+        for study in [study for study in models if part == "bound" or study.model != "sotu-sphere"]:
             name = f"{study.model} {seed}"
-            if part == "bound":
-                yield name, lambda study=study, seed=seed: measure_bound(study, seed)
+            if part in ("bound", "certainty"):
+                operators = CERTAINTY if part == "certainty" else list(OPERATORS.values())
+                yield name, lambda s=study, n=seed, o=operators: measure_bound(s, n, o)
             if part == "generation":
-                arms = [("none", temperature) for temperature in TEMPERATURES]
-                arms += [(operator, weight) for operator in OPERATORS.values() for weight in SAMPLE_WEIGHTS]
+                arms: list[tuple[str, float | str]] = [("none", temperature) for temperature in TEMPERATURES]
+                arms += [(operator, setting) for operator in OPERATORS.values() for setting in SAMPLE_SETTINGS]
                 for arm in arms:
                     yield f"{name} {arm[0]} {arm[1]}", lambda s=study, n=seed, a=arm: measure_samples(s, n, *a)
             if part == "tuned":
@@ -251,38 +271,17 @@ def cells_of(part: str, models: list[Study], seeds: range) -> Iterator[Cell]:
                     yield f"{name} {operator}", lambda s=study, n=seed, o=operator: measure_continued(s, n, o)
 
 
-SEEDS = {"bound": 10, "generation": 10, "tuned": 5, "continued": 5}
+SEEDS = {"bound": 8, "certainty": 8, "tuned": 5, "generation": 5, "continued": 5}
 
 
 def measure(part: str, models: list[Study], seeds: int) -> None:
     """Measure the cells of a part that are missing in its file."""
-    path = file_of(part)
-    cells = json.loads(path.read_text()) if path.exists() else {}
+    cells = read_cells(f"factorial-{part}")
     for name, compute in cells_of(part, models, range(min(seeds, SEEDS[part]))):
         if name not in cells:
-            cells[name] = rounded(compute())
-            write_cells(path, cells)
+            cells = cells | {name: compute()}
+            write_cells(f"factorial-{part}", cells)
             print(part, name, flush=True)
-
-
-def write_cells(path: Path, cells: dict[str, Any]) -> None:
-    """Write cells as JSON, one per line."""
-    lines = ",\n".join(f"{json.dumps(key)}:{json.dumps(cells[key], separators=(',', ':'))}" for key in cells)
-    write_whole(path, f"{{\n{lines}\n}}\n".encode())
-
-
-def file_of(part: str) -> Path:
-    """Return the file with the cells of a part."""
-    return HERE / f"factorial-{part}.json"
-
-
-def rounded(value: Any) -> Any:
-    """Round every number in lists and dictionaries to six digits behind the point."""
-    if isinstance(value, dict):
-        return {key: rounded(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [rounded(entry) for entry in value]
-    return round(value, 6) if isinstance(value, float) else value
 
 
 def main() -> None:
@@ -290,7 +289,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=SEEDS, default=list(SEEDS), help="the parts to measure")
     parser.add_argument("--models", nargs="+", choices=studies(Path()), default=list(studies(Path())))
-    parser.add_argument("--seeds", type=int, default=10, help="at most, in each part")
+    parser.add_argument("--seeds", type=int, default=8, help="at most, in each part")
     parser.add_argument("--data", type=Path, default=Path("data"), help="the folder of both corpora")
     options = parser.parse_args()
     torch.set_num_threads(1)

@@ -1,33 +1,23 @@
-"""Print the tables of what factorial.py has measured so far.
+"""The tables of what factorial.py has measured; page.py writes them into README.md.
 
-    python docs/results/factorial_tables.py            # prints them
-    python docs/results/factorial_tables.py --write    # replaces those of README.md
-
-A main effect of an ingredient is the mean of the four operators that have it minus the mean of the other four. Effects
-are computed seed by seed, or by a jackknife over seeds where they are no averages (quality at equal diversity). ± is a
-95 % confidence interval (Student's t over seeds). Holm's correction is over all effects of the table.
+A main effect of an ingredient is the mean of the four operators that have it minus the mean of the other four. Above 0,
+the paper's choice is worse. Effects are computed seed by seed, or by a jackknife over seeds where they are no averages
+(quality at equal diversity). ± is a 95 % confidence interval (Student's t over seeds).
 """
 
-import json
-import math
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
-from typing import Any
+from itertools import islice
 
 import numpy as np
-from factorial import BOUND_WEIGHTS, OPERATORS, SAMPLE_WEIGHTS, TEMPERATURES, file_of
+from factorial import BOUND_WEIGHTS, OPERATORS, SAMPLE_SETTINGS, TEMPERATURES, WEIGHT
+from measured import Estimate, beyond_line, jackknife, marked, read_cells, table
 from scipy.interpolate import PchipInterpolator
 
-from arcmask.evaluation import paired_difference
-from arcmask.files import write_whole
-
 MODELS = {"sotu-tiny": 4, "antiberty": 3}  # digits behind the point
+SPHERE = "sotu-sphere"  # of which only the bound is measured
 TURN = 20.0  # degrees
-WEIGHT = BOUND_WEIGHTS.index(0.3)
-EFFECT_WEIGHTS = (0.1, 0.3, 0.5)
 INGREDIENTS = {"mean": "Fréchet", "path": "arc", "norm": "mask"}  # the paper's choice of each
 EFFECTS = {
     "mean": "Fréchet minus Euclidean",
@@ -35,29 +25,18 @@ EFFECTS = {
     "norm": "mask's minus own",
     "paper": "spherical minus linear",
 }
-DIVERSITY = {"sotu-tiny": ("entropy",), "antiberty": ("spread", "entropy")}
+HIDDEN = {  # an operator that hides what LERP's norm or turn says, and the one that it is compared with
+    "norm: the mean of all positions": ("norm-constant", "linear"),
+    "norm: that of another position": ("norm-shuffled", "linear"),
+    "norm: the mask's": ("renormalized", "linear"),
+    "turn: the mean of all positions": ("turn-constant", "renormalized"),
+    "turn: that of another position": ("turn-shuffled", "renormalized"),
+    "turn: SLERP's": ("spherical-euclidean", "renormalized"),
+    "turn: none; norm: the mean of all positions": ("norm-only", "none"),
+}
+NAMES = [f" {name}" for name in OPERATORS.values()]  # as cells have them
+DIVERSITY = {"sotu-tiny": "entropy", "antiberty": "spread"}
 Statistic = Callable[[Sequence[int]], dict[str, float]]  # of seeds: a value for each operator
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A value with half its 95 % interval and its p-value."""
-
-    value: float
-    half_width: float
-    p_value: float
-
-    def text(self, digits: int) -> str:
-        return f"{self.value:+.{digits}f} ± {self.half_width:.{digits}f}".replace("-", "\N{MINUS SIGN}")
-
-
-def jackknife(values: Callable[[Sequence[int]], float], seeds: Sequence[int]) -> Estimate:
-    """Return a value of all seeds with its jackknife interval; for an average over seeds it is the usual t-interval."""
-    n, whole = len(seeds), values(seeds)
-    pseudo = [n * whole - (n - 1) * values([seed for seed in seeds if seed != left_out]) for left_out in seeds]
-    # Centred on the value itself: with few seeds the jackknife's own correction of bias is noise.
-    summary = paired_difference(pseudo, [float(np.mean(pseudo)) - whole] * n)
-    return Estimate(whole, summary.half_width or math.nan, 1.0 if summary.p_value is None else summary.p_value)
 
 
 def effect(name: str, by_operator: dict[str, float]) -> float:
@@ -70,49 +49,55 @@ def effect(name: str, by_operator: dict[str, float]) -> float:
     return float(np.mean(sides[0]) - np.mean(sides[1]))
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values after Holm's step-down correction."""
-    order = np.argsort(p_values)
-    adjusted = np.maximum.accumulate(np.arange(len(order), 0, -1) * np.array(p_values)[order]).clip(max=1)
-    return [float(adjusted[rank]) for rank in np.argsort(order)]
-
-
-@cache
-def load(part: str) -> dict[str, Any]:
-    """Return the cells of a part that were measured."""
-    return json.loads(file_of(part).read_text()) if file_of(part).exists() else {}
-
-
 def seeds_of(part: str, model: str, arms: Sequence[str]) -> list[int]:
     """Return the seeds of which all arms were measured."""
-    cells = load(part)
+    cells = read_cells(f"factorial-{part}")
     return [seed for seed in range(100) if all(f"{model} {seed}{arm}" in cells for arm in arms)]
 
 
-def bound_change(model: str, at: int) -> Statistic:
+def bound_change(model: str, at: int, part: str = "bound") -> Statistic:
     """Return the change of the bound by operator, at a weight of the list."""
-    cells = load("bound")
-    return lambda seeds: {
-        name: float(np.mean([cells[f"{model} {seed}"]["change"][name][at] for seed in seeds]))
-        for name in OPERATORS.values()
-    }
+    cells = read_cells(f"factorial-{part}")
+
+    def change(seeds: Sequence[int]) -> dict[str, float]:
+        rows = [cells[f"{model} {seed}"]["change"] for seed in seeds]
+        return {name: float(np.mean([row[name][at] for row in rows])) for name in rows[0]}
+
+    return change
 
 
 def bound_at_best(model: str) -> Statistic:
-    """Return the change of the bound by operator at the weight that is best for it, over all seeds together."""
-    columns = [bound_change(model, at) for at in range(len(BOUND_WEIGHTS))]
-    return lambda seeds: {name: min(column(seeds)[name] for column in columns) for name in OPERATORS.values()}
+    """Return the change of the bound by operator at its best weight of the list, which the other seeds choose."""
+    cells = read_cells("factorial-bound")
+    every = {seed: cells[f"{model} {seed}"]["change"] for seed in seeds_of("bound", model, [""])}
+
+    def at_best(name: str, seed: int) -> float:
+        others = np.mean([change[name] for other, change in every.items() if other != seed], axis=0)
+        return every[seed][name][int(np.argmin(others))]
+
+    return lambda seeds: {name: float(np.mean([at_best(name, seed) for seed in seeds])) for name in OPERATORS.values()}
 
 
 def bound_at_turn(model: str) -> Statistic:
     """Return the change of the bound by operator where its mean turn is TURN: an interpolation over the weights."""
-    cells = load("bound")
+    cells = read_cells("factorial-bound")
 
     def at_turn(name: str, seed: int) -> float:
         cell = cells[f"{model} {seed}"]
         return float(PchipInterpolator([0.0, *cell["turn"][name]], [0.0, *cell["change"][name]])(TURN))
 
     return lambda seeds: {name: float(np.mean([at_turn(name, s) for s in seeds])) for name in OPERATORS.values()}
+
+
+def changed_bound(part: str, model: str) -> Statistic:
+    """Return the change of the bound by operator: from no feedback, or from a training without it."""
+    cells = read_cells(f"factorial-{part}")
+
+    def change(seed: int, name: str) -> float:
+        cell = cells[f"{model} {seed} {name}"]
+        return cell["change"] if part == "tuned" else cell["two_pass"] - cells[f"{model} {seed} none"]["two_pass"]
+
+    return lambda seeds: {name: float(np.mean([change(s, name) for s in seeds])) for name in OPERATORS.values()}
 
 
 def pooled(model: str, arm: str, seeds: Sequence[int], diversity: str) -> tuple[float, float]:
@@ -124,192 +109,168 @@ def pooled(model: str, arm: str, seeds: Sequence[int], diversity: str) -> tuple[
 @cache
 def sums(cell: str, diversity: str) -> tuple[float, float, float, int]:
     """Return numerator and denominator of the quality of a cell, and the sum of its diversities and their number."""
-    content = load("generation")[cell]
+    content = read_cells("factorial-generation")[cell]
     above, below = np.sum(content["quality"], axis=0)
     return float(above), float(below), sum(content[diversity]), len(content[diversity])
 
 
-def gain(model: str, weight: float, diversity: str | None) -> Statistic:
+def gain(model: str, setting: float | str, is_level: bool) -> Statistic:
     """Return the change of quality by operator: from plain sampling at temperature 1, or at equal diversity."""
 
     def gains(seeds: Sequence[int]) -> dict[str, float]:
-        key = diversity or "entropy"
-        plain = np.array([pooled(model, f"none {temperature}", seeds, key) for temperature in TEMPERATURES])
-        slope, level = np.polyfit(plain[:, 0], plain[:, 1], 1)
-        result = {}
-        for name in OPERATORS.values():
-            spread, quality = pooled(model, f"{name} {weight}", seeds, key)
-            result[name] = quality - (plain[0, 1] if diversity is None else level + slope * spread)
-        return result
+        key = DIVERSITY[model]
+        plain = [pooled(model, f"none {temperature}", seeds, key) for temperature in TEMPERATURES]
+        points = {name: pooled(model, f"{name} {setting}", seeds, key) for name in OPERATORS.values()}
+        return {
+            name: beyond_line(point, plain) if is_level else point[1] - plain[0][1] for name, point in points.items()
+        }
 
     return gains
 
 
-def simple(part: str, model: str, key: str) -> Statistic:
-    """Return a value of the cells by operator, averaged over seeds; of operators that were measured."""
-    cells = load(part)
-    return lambda seeds: {
-        name: float(np.mean([cells[f"{model} {seed} {name}"][key] for seed in seeds]))
-        for name in OPERATORS.values()
-        if f"{model} {seeds[0]} {name}" in cells
-    }
+def described(setting: float | str) -> str:
+    """Return a setting of the samples in words."""
+    return "fitted weights" if setting == "tuned" else f"weight {setting:g}"
 
 
 @dataclass(frozen=True)
 class Question:
-    """A row of the table of effects: a quantity of every operator, on seeds."""
+    """A row of the table of effects: a quantity of every operator, on seeds. Values are multiplied by the sign."""
 
     model: str
     label: str
     statistic: Statistic
     seeds: list[int]
     digits: int
-    unit: str
+    unit: str = "nats"
+    sign: int = 1
+
+    def estimate(self, name: str) -> Estimate:
+        """Return an effect; above 0, the paper's choice is worse."""
+        return jackknife(lambda seeds: self.sign * effect(name, self.statistic(seeds)), self.seeds)
 
 
 def questions() -> list[Question]:
     """Return the rows of the table, as far as they were measured."""
     rows = []
-    names = [f" {name}" for name in OPERATORS.values()]
-    for model, digits in MODELS.items():
+    for model, digits in (MODELS | {SPHERE: 4}).items():
         seeds = seeds_of("bound", model, [""])
-        for weight in EFFECT_WEIGHTS:
+        for weight in (0.3, 0.5):
             statistic = bound_change(model, BOUND_WEIGHTS.index(weight))
-            rows.append(Question(model, f"bound at weight {weight:g}", statistic, seeds, digits, "nats"))
-        turned, best = f"bound at a turn of {TURN:g}°", "bound at the operator's best weight"
-        rows.append(Question(model, turned, bound_at_turn(model), seeds, digits, "nats"))
-        rows.append(Question(model, best, bound_at_best(model), seeds, digits, "nats"))
-        tuned = seeds_of("tuned", model, names)
-        rows.append(Question(model, "bound, tuned", simple("tuned", model, "change"), tuned, digits, "nats"))
-        continued = seeds_of("continued", model, names)
-        rows.append(
-            Question(model, "bound, continued", simple("continued", model, "two_pass"), continued, digits, "nats")
-        )
-        arms = [f" none {temperature}" for temperature in TEMPERATURES]
-        arms += [f"{name} {weight}" for name in names for weight in SAMPLE_WEIGHTS]
-        drawn, unit = seeds_of("generation", model, arms), "points" if model == "sotu-tiny" else "nats"
-        for weight in SAMPLE_WEIGHTS:
-            for diversity in DIVERSITY[model]:
-                statistic = gain(model, weight, diversity)
-                label = f"samples at weight {weight:g}, equal {diversity}"
-                rows.append(Question(model, label, statistic, drawn, 1 if unit == "points" else 3, unit))
+            rows.append(Question(model, f"bound, weight {weight:g}", statistic, seeds, digits))
+        rows.append(Question(model, f"bound, turn of {TURN:g}°", bound_at_turn(model), seeds, digits))
+        rows.append(Question(model, "bound, each operator's best weight", bound_at_best(model), seeds, digits))
+        if model == SPHERE:
+            continue
+        for part, label in (("tuned", "bound, fitted weights"), ("continued", "bound, trained")):
+            seeds = seeds_of(part, model, NAMES)
+            rows.append(Question(model, label, changed_bound(part, model), seeds, digits))
+        for setting in SAMPLE_SETTINGS:
+            arms = [f" none {one}" for one in TEMPERATURES] + [f"{name} {setting}" for name in NAMES]
+            label = f"samples, {described(setting)}, equal {DIVERSITY[model]}"
+            scale = (1, "points", -1) if model == "sotu-tiny" else (3, "nats", 1)
+            rows.append(Question(model, label, gain(model, setting, True), seeds_of("generation", model, arms), *scale))
     return [row for row in rows if len(row.seeds) > 2]
 
 
-def effects_table(rows: list[Question]) -> tuple[list[str], dict[tuple[str, str, str], Estimate]]:
-    """Return the table of effects, and the effects by model, label and name."""
-    found = {
-        (row.model, row.label, name): jackknife(lambda s, row=row, name=name: effect(name, row.statistic(s)), row.seeds)
-        for row in rows
-        for name in EFFECTS
-    }
-    adjusted = dict(zip(found, holm([one.p_value for one in found.values()]), strict=True))
-    lines = [f"| model | measure | {' | '.join(EFFECTS.values())} |", "|---|---|---|---|---|---|"]
-    for row in rows:
-        cells = []
-        for name in EFFECTS:
-            text = found[row.model, row.label, name].text(row.digits)
-            cells.append(f"**{text}**" if adjusted[row.model, row.label, name] < 0.05 else text)
-        lines.append(f"| `{row.model}` | {row.label} ({len(row.seeds)} seeds), {row.unit} | {' | '.join(cells)} |")
-    kept = sum(p < 0.05 for p in adjusted.values())
-    lines += ["", f"Bold marks p < 0.05 after Holm's correction for all {len(found)} effects: {kept} of them."]
-    return lines, found
+def effects(rows: list[Question]) -> dict[tuple[str, str, str], Estimate]:
+    """Return the effects by model, label and name."""
+    return {(row.model, row.label, name): row.estimate(name) for row in rows for name in EFFECTS}
+
+
+def effects_table(rows: list[Question]) -> list[str]:
+    """Return every effect."""
+    texts, note = marked(list(effects(rows).values()), [row.digits for row in rows for _ in EFFECTS])
+    rest = iter(texts)
+    lines = [[f"`{row.model}`", row.label, row.unit, str(len(row.seeds)), *islice(rest, len(EFFECTS))] for row in rows]
+    return [*table(["model", "measure", "unit", "seeds", *EFFECTS.values()], lines), *note]
+
+
+def hidden_table(model: str) -> list[str]:
+    """Return what it costs to hide LERP's norm or turn at each position, by weight."""
+    seeds = [seed for seed in seeds_of("certainty", model, [""]) if seed in seeds_of("bound", model, [""])]
+    weights = (0.1, WEIGHT, 0.5)
+
+    def cost(pair: tuple[str, str], weight: float, chosen: Sequence[int]) -> float:
+        at = BOUND_WEIGHTS.index(weight)
+        values = bound_change(model, at)(chosen) | bound_change(model, at, "certainty")(chosen) | {"none": 0.0}
+        return values[pair[0]] - values[pair[1]]
+
+    found = [jackknife(lambda s, p=p, w=w: cost(p, w, s), seeds) for p in HIDDEN.values() for w in weights]
+    texts, note = marked(found, [MODELS[model]] * len(found))
+    rest = iter(texts)
+    rows = [[label, f"`{second}`", *islice(rest, len(weights))] for label, (_, second) in HIDDEN.items()]
+    return [*table(["what each position gets", "compared with", *(f"{weight:g}" for weight in weights)], rows), *note]
 
 
 def bound_table(model: str) -> list[str]:
     """Return the change of the bound by operator and weight, and the turn and norm at weight 0.3."""
-    cells, seeds, digits = load("bound"), seeds_of("bound", model, [""]), MODELS[model]
-    lines = [f"| mean | path | norm | operator | {' | '.join(f'{w:g}' for w in BOUND_WEIGHTS)} | turn | norm |"]
-    lines.append("|---" * (6 + len(BOUND_WEIGHTS)) + "|")
+    cells, seeds, digits = read_cells("factorial-bound"), seeds_of("bound", model, [""]), MODELS.get(model, 4)
+    at_weight = BOUND_WEIGHTS.index(WEIGHT)
+    rows = []
     for (mean, path, norm), name in OPERATORS.items():
         changes = [
             jackknife(lambda s, at=at, name=name: bound_change(model, at)(s)[name], seeds).text(digits)
             for at in range(len(BOUND_WEIGHTS))
         ]
-        turn, ratio = (np.mean([cells[f"{model} {s}"][key][name][WEIGHT] for s in seeds]) for key in ("turn", "norm"))
+        turn, ratio = (
+            np.mean([cells[f"{model} {s}"][key][name][at_weight] for s in seeds]) for key in ("turn", "norm")
+        )
         label = "mask's" if norm == "mask" else norm
-        lines.append(f"| {mean} | {path} | {label} | `{name}` | {' | '.join(changes)} | {turn:.1f}° | {ratio:.2f} |")
-    return lines
+        rows.append([mean, path, label, f"`{name}`", *changes, f"{turn:.1f}°", f"{ratio:.2f}"])
+    weights = [f"{weight:g}" for weight in BOUND_WEIGHTS]
+    return table(["mean", "path", "norm", "operator", *weights, "turn", "norm"], rows)
 
 
 def samples_table(model: str) -> list[str]:
     """Return quality and diversity of plain samples and of two operators; the figure shows all eight."""
-    cells = load("generation")
-    arms = [("none", temperature) for temperature in TEMPERATURES]
-    arms += [(name, weight) for name in ("linear", "spherical") for weight in SAMPLE_WEIGHTS]
-    seeds = next(row.seeds for row in questions() if row.model == model and row.label.startswith("samples"))
-    is_words, first = model == "sotu-tiny", DIVERSITY[model][0]
-    quality = "real words, %" if is_words else "NLL per residue"
-    more = [] if is_words else ["spread", "distinct", "nearest"]
-    columns = ["sampling", quality, "difference", f"at equal {first}", "entropy", *more]
-    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
-    digits = 1 if is_words else 3
+    cells = read_cells("factorial-generation")
+    arms: list[tuple[str, float | str]] = [("none", temperature) for temperature in TEMPERATURES]
+    arms += [(name, setting) for name in ("linear", "spherical") for setting in SAMPLE_SETTINGS]
+    seeds = seeds_of("generation", model, [f" {name} {setting}" for name, setting in arms])
+    is_words, key = model == "sotu-tiny", DIVERSITY[model]
+    quality, digits = ("real words, %", 1) if is_words else ("NLL per residue", 3)
+    columns = ["sampling", quality, "difference", f"at equal {key}", "entropy"]
+    columns += [] if is_words else ["spread", "distinct", "nearest"]
+    rows = []
     for name, setting in arms:
         here = [cells[f"{model} {seed} {name} {setting}"] for seed in seeds]
         entropy, value = pooled(model, f"{name} {setting}", seeds, "entropy")
         changes = ["", ""]
         if name != "none":
-            for index, diversity in enumerate((None, first)):
-                statistic = gain(model, setting, diversity)
-                changes[index] = jackknife(lambda s, name=name, f=statistic: f(s)[name], seeds).text(digits)
+            statistics = [gain(model, setting, is_level) for is_level in (False, True)]
+            changes = [jackknife(lambda s, name=name, f=f: f(s)[name], seeds).text(digits) for f in statistics]
         extra = []
         if not is_words:
             spread, nearest = (np.mean([v for cell in here for v in cell[key]]) for key in ("spread", "nearest"))
             total = sum(len(cell["nearest"]) for cell in here)
             extra = [f"{spread:.3f}", f"{sum(cell['distinct'] for cell in here)} of {total}", f"{nearest:.1f}"]
-        label = f"plain, temperature {setting:g}" if name == "none" else f"`{name}`, weight {setting:g}"
-        row = [label, f"{value:.{digits}f}", *changes, f"{entropy:.3f}", *extra]
-        lines.append(f"| {' | '.join(row)} |")
-    return lines
+        label = f"plain, temperature {setting}" if name == "none" else f"`{name}`, {described(setting)}"
+        rows.append([label, f"{value:.{digits}f}", *changes, f"{entropy:.3f}", *extra])
+    return table(columns, rows)
 
 
-def bounds_table(part: str) -> list[str]:
-    """Return by operator the bound of tuned feedback, or after continued training, for each model."""
-    key = {"tuned": "change", "continued": "two_pass"}[part]
-    lines = []
+def changed_bounds_table() -> list[str]:
+    """Return by operator the change of the bound with fitted feedback, and after continued training."""
+    columns = {}
     for model, digits in MODELS.items():
-        arms = [name for name in ("none", *OPERATORS.values()) if f"{model} 0 {name}" in load(part)]
-        seeds = seeds_of(part, model, [f" {name}" for name in arms])
-        cells = load(part)
-        for name in arms if len(seeds) > 2 else []:
-            if name == "none":
-                continue
-            base = [0.0 if part == "tuned" else cells[f"{model} {seed} none"][key] for seed in seeds]
-            change = paired_difference([cells[f"{model} {seed} {name}"][key] for seed in seeds], base)
-            text = Estimate(change.mean, change.half_width or math.nan, 1.0).text(digits)
-            lines.append(f"| `{model}` | `{name}` | {text} | {len(seeds)} |")
-    head = ["| model | operator | change of the bound, nats per token | seeds |", "|---|---|---|---|"]
-    return [*head, *lines] if lines else []
+        for part, label in (("tuned", "fitted"), ("continued", "trained")):
+            seeds, change = seeds_of(part, model, NAMES), changed_bound(part, model)
+            if len(seeds) > 2:
+                columns[f"`{model}`, {label}, {len(seeds)} seeds"] = [
+                    jackknife(lambda s, name=name, f=change: f(s)[name], seeds).text(digits)
+                    for name in OPERATORS.values()
+                ]
+    rows = [[f"`{name}`", *texts] for name, *texts in zip(OPERATORS.values(), *columns.values(), strict=True)]
+    return table(["operator", *columns], rows)
 
 
 def tables() -> dict[str, list[str]]:
     """Return every table by its title, as lines of markdown."""
-    found = {"effects": effects_table(questions())[0]}
-    found |= {f"bound, {model}": bound_table(model) for model in MODELS if len(seeds_of("bound", model, [""])) > 2}
-    complete = {row.model for row in questions() if row.label.startswith("samples")}
-    found |= {f"samples, {model}": samples_table(model) for model in MODELS if model in complete}
-    return found | {part: bounds_table(part) for part in ("tuned", "continued")}
-
-
-def filled(page: str, found: dict[str, list[str]]) -> str:
-    """Return a page with these tables: each stands between `<!-- table: TITLE -->` and `<!-- end -->`."""
-    for title, lines in found.items():
-        begin = f"<!-- table: {title} -->"
-        if begin in page:
-            before, _, rest = page.partition(begin)
-            page = "\n".join([f"{before}{begin}", "", *lines, "", f"<!-- end -->{rest.partition('<!-- end -->')[2]}"])
-    return page
-
-
-def publish(found: dict[str, list[str]]) -> None:
-    """Print tables; with --write, write them into the page instead."""
-    if "--write" in sys.argv:
-        page = Path(__file__).with_name("README.md")
-        write_whole(page, filled(page.read_text(), found).encode())
-        return
-    for title, lines in found.items():
-        print(f"\n{title}\n", *lines, sep="\n")
-
-
-if __name__ == "__main__":
-    publish(tables())
+    found = {"effects": effects_table(questions()), "fitted and trained": changed_bounds_table()}
+    for model in MODELS:
+        found[f"hidden, {model}"] = hidden_table(model)
+        found[f"bound, {model}"] = bound_table(model)
+        found[f"samples, {model}"] = samples_table(model)
+    found[f"bound, {SPHERE}"] = bound_table(SPHERE)
+    return found
