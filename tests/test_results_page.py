@@ -74,3 +74,28 @@ def test_the_jackknife_of_a_curved_statistic_keeps_the_value_of_all_seeds(script
     assert estimate.value == pytest.approx(0.2**2)
     assert estimate.half_width == pytest.approx(stats.t.ppf(0.975, 3) * error)
     assert estimate.p_value == pytest.approx(2 * stats.t.sf(0.2**2 / error, 3))
+
+
+def test_the_best_weight_of_a_seed_is_chosen_by_the_other_seeds(scripts, monkeypatch):
+    factorial_tables = scripts("factorial_tables")
+    by_seed = [[-1.0, -2.0, 0.0, 0, 0], [-3.0, 1.0, 0.0, 0, 0], [-1.0, -9.0, 0.0, 0, 0]]
+    names = factorial_tables.OPERATORS.values()
+    cells = {f"m {seed}": {"change": dict.fromkeys(names, row)} for seed, row in enumerate(by_seed)}
+    monkeypatch.setattr(factorial_tables, "read_cells", lambda _: cells)
+    # The others' means are (-2, -4), (-1, -5.5) and (-2, -0.5), so the second, second and first weight are taken.
+    best = factorial_tables.bound_at_best("m")
+    assert best([0, 1, 2])["linear"] == pytest.approx((-2.0 + 1.0 - 1.0) / 3)
+    assert best([2])["spherical"] == pytest.approx(-1.0)
+
+
+def test_a_gain_at_equal_diversity_is_of_all_samples_together(scripts, monkeypatch):
+    factorial_tables = scripts("factorial_tables")
+    cells = {}
+    for seed in (0, 1):  # with the quality 40 + 100 * entropy for plain sampling, and 3 points more with feedback
+        for name, setting, entropy in [("none", one, one / 10) for one in factorial_tables.TEMPERATURES]:
+            cells[f"sotu-tiny {seed} {name} {setting}"] = {"quality": [[40 + 100 * entropy, 100]], "entropy": [entropy]}
+        for name in factorial_tables.OPERATORS.values():
+            cells[f"sotu-tiny {seed} {name} 0.3"] = {"quality": [[51.5, 100], [51.5, 100]], "entropy": [0.08, 0.09]}
+    monkeypatch.setattr(factorial_tables, "read_cells", lambda _: cells)
+    assert factorial_tables.gain("sotu-tiny", 0.3, True)([0, 1])["linear"] == pytest.approx(3.0)
+    assert factorial_tables.gain("sotu-tiny", 0.3, False)([0, 1])["linear"] == pytest.approx(51.5 - 50.0)

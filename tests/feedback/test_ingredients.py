@@ -97,3 +97,42 @@ def test_the_norm_alone_does_not_change_the_turn():
     for mean, path in {(mean, path) for mean, path, _ in FACTORIAL}:
         own, masks = (find_operator(FACTORIAL[mean, path, norm])(*inputs) for norm in ("own", "mask"))
         torch.testing.assert_close(own / own.norm(dim=1, keepdim=True), masks / masks.norm(dim=1, keepdim=True))
+
+
+CERTAINTY = FILE.with_name("certainty.py")
+
+
+def turn_and_norm(inputs: Case) -> tuple[Tensor, Tensor]:
+    """Return LERP's turn in radians and its norm, from the definitions, in float64."""
+    mask, candidates, probs, weight = (x.double() for x in inputs)
+    blend = torch.lerp(mask, (probs.unsqueeze(2) * candidates).sum(1), weight.unsqueeze(1))
+    return torch.acos((blend @ mask) / blend.norm(dim=1) / mask.norm()), blend.norm(dim=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "turn", "norm"),
+    [
+        ("norm_constant", "own", "mean"),
+        ("norm_shuffled", "own", "shuffled"),
+        ("turn_constant", "mean", "mask"),
+        ("turn_shuffled", "shuffled", "mask"),
+        ("norm_only", "none", "mean"),
+    ],
+)
+def test_an_operator_that_hides_something_keeps_the_rest(name, turn, norm):
+    inputs = make_case(3, m=40, d=64, dtype=torch.float64)
+    mask, candidates, probs, _ = inputs
+    result = find_operator(f"{CERTAINTY}:{name}")(*inputs)
+    own_turn, own_norm = turn_and_norm(inputs)
+    turns = torch.acos(((result @ mask) / result.norm(dim=1) / mask.norm()).clamp(-1, 1))
+    for value, own, form in ((turns, own_turn, turn), (result.norm(dim=1), own_norm, norm)):
+        if form == "shuffled":
+            torch.testing.assert_close(value.sort().values, own.sort().values)
+            assert (value - own).abs().median() > 0.1 * own.std()
+        else:
+            expected = {"own": own, "mean": own.mean(), "mask": mask.norm(), "none": torch.tensor(0.0)}[form]
+            torch.testing.assert_close(value, expected.double().expand(40), atol=1e-6, rtol=1e-6)
+    # Everything stays in the plane of the mask and the Euclidean mean.
+    plane = torch.stack([mask.expand(40, -1), (probs.unsqueeze(2) * candidates).sum(1)], 1)
+    inside = torch.linalg.lstsq(plane.mT, result.unsqueeze(2)).solution
+    torch.testing.assert_close(plane.mT @ inside, result.unsqueeze(2), atol=1e-9, rtol=1e-9)
