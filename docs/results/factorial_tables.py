@@ -142,7 +142,6 @@ class Question:
     statistic: Statistic
     seeds: list[int]
     digits: int
-    unit: str = "nats"
     sign: int = 1
 
     def estimate(self, name: str) -> Estimate:
@@ -168,7 +167,7 @@ def questions() -> list[Question]:
         for setting in SAMPLE_SETTINGS:
             arms = [f" none {one}" for one in TEMPERATURES] + [f"{name} {setting}" for name in NAMES]
             label = f"samples, {described(setting)}, equal {DIVERSITY[model]}"
-            scale = (1, "points", -1) if model == "sotu-tiny" else (3, "nats", 1)
+            scale = (1, -1) if model == "sotu-tiny" else (3, 1)
             rows.append(Question(model, label, gain(model, setting, True), seeds_of("generation", model, arms), *scale))
     return [row for row in rows if len(row.seeds) > 2]
 
@@ -178,12 +177,16 @@ def effects(rows: list[Question]) -> dict[tuple[str, str, str], Estimate]:
     return {(row.model, row.label, name): row.estimate(name) for row in rows for name in EFFECTS}
 
 
-def effects_table(rows: list[Question]) -> list[str]:
-    """Return every effect."""
+def effects_tables(rows: list[Question]) -> dict[str, list[str]]:
+    """Return every effect, a table for each model."""
     texts, note = marked(list(effects(rows).values()), [row.digits for row in rows for _ in EFFECTS])
-    rest = iter(texts)
-    lines = [[f"`{row.model}`", row.label, row.unit, str(len(row.seeds)), *islice(rest, len(EFFECTS))] for row in rows]
-    return [*table(["model", "measure", "unit", "seeds", *EFFECTS.values()], lines), *note]
+    rest, lines = iter(texts), dict[str, list[list[str]]]()
+    for row in rows:
+        label = f"{row.label} ({len(row.seeds)} seeds)"
+        lines.setdefault(row.model, []).append([label, *islice(rest, len(EFFECTS))])
+    found = {f"effects, {model}": table(["measure", *EFFECTS.values()], part) for model, part in lines.items()}
+    found[f"effects, {SPHERE}"] += note
+    return found
 
 
 def hidden_table(model: str) -> list[str]:
@@ -267,7 +270,7 @@ def changed_bounds_table() -> list[str]:
 
 def tables() -> dict[str, list[str]]:
     """Return every table by its title, as lines of markdown."""
-    found = {"effects": effects_table(questions()), "fitted and trained": changed_bounds_table()}
+    found = effects_tables(questions()) | {"fitted and trained": changed_bounds_table()}
     for model in MODELS:
         found[f"hidden, {model}"] = hidden_table(model)
         found[f"bound, {model}"] = bound_table(model)
