@@ -85,7 +85,7 @@ def marked(estimates: Sequence[Estimate], digits: Sequence[int]) -> tuple[list[s
     """Return estimates as text, with p < 0.05 after Holm's correction in bold, and the lines that say so."""
     is_kept = [p < 0.05 for p in holm([one.p_value for one in estimates])]
     texts = [one.text(number) for one, number in zip(estimates, digits, strict=True)]
-    note = f"Bold marks p < 0.05 after Holm's correction for all {len(texts)} differences here: {sum(is_kept)} of them."
+    note = f"Bold marks p < 0.05 after Holm's correction for all {len(texts)} differences: {sum(is_kept)} of them."
     return [f"**{text}**" if kept else text for text, kept in zip(texts, is_kept, strict=True)], ["", note]
 
 
