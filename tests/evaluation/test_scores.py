@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from transformers import Gemma2Config, Gemma2ForCausalLM
 
 from arcmask.errors import ArcmaskError
-from arcmask.evaluation import PerplexitySettings
+from arcmask.evaluation import PerplexitySettings, evaluate_set
 from arcmask.evaluation import scores as scoring
 from arcmask.evaluation.evaluator import CHUNK, Evaluator, make_evaluator
 from arcmask.evaluation.texts import ReferenceWords
@@ -177,6 +177,11 @@ def test_distinct_is_the_share_of_different_runs_within_a_sample():
 def test_repetition_is_the_share_of_phrases_said_before():
     assert scoring.repetition_score(["a b c d a b c d", "a b c d e"], seed=0)["value"] == pytest.approx((1 / 5 + 0) / 2)
     assert scoring.repetition_score(["one two three"], seed=0)["value"] is None
+
+
+def test_one_text_is_not_taken_for_a_list_of_letters():
+    with pytest.raises(ArcmaskError, match="texts is one text; give a list of texts"):
+        evaluate_set("a text")
 
 
 def test_the_real_word_rate_leaves_out_the_first_and_last_word():

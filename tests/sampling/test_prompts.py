@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 import arcmask
 from arcmask.cli import main
@@ -64,6 +65,12 @@ def test_ids_that_are_no_sequence_are_refused(tokens, sentence, chain_model):
     with pytest.raises(ArcmaskError) as problem:
         arcmask.sample(arcmask.load(chain_model), prompt=tokens, length=12, steps=2)
     assert str(problem.value) == sentence
+
+
+@pytest.mark.parametrize("prompt", [5, 0.5, torch.tensor(7)])
+def test_a_prompt_that_is_a_number_is_refused(prompt, chain_model):
+    with pytest.raises(ArcmaskError, match="must be a text, the ids of one, or a list of either"):
+        arcmask.sample(arcmask.load(chain_model), prompt=prompt, length=8, steps=2)
 
 
 def test_a_byte_order_mark_is_no_symbol(chain_model, tmp_path):

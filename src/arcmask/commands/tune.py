@@ -15,8 +15,8 @@ from arcmask.tuning import GENERATION_CELLS, tune
 
 _RECOMMENDED = "linear"  # docs/results/README.md says why; the default stays the paper's operator
 _ADVICE = (
-    f"Fit --operator {_RECOMMENDED} too, and keep the better one: each at its best constant weight, it lowered the bound "
-    "of both models that we measured more than spherical feedback did."
+    f"Fit --operator {_RECOMMENDED} too, and keep the better one: each at its best constant weight, it lowered the "
+    "bound of both models that we measured more than spherical feedback did."
 )
 
 

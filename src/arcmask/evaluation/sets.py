@@ -158,6 +158,8 @@ def evaluate_set(
     """
     if not texts:
         raise ArcmaskError("there are no samples to score")
+    if isinstance(texts, str):
+        raise ArcmaskError("texts is one text; give a list of texts")
     if token_lists is not None and len(token_lists) != len(texts):
         raise ArcmaskError(f"there are {len(texts)} texts, but {len(token_lists)} lists of tokens")
     options: dict[str, Any] = {"cache": cache_folder() if cache is None else cache, "batch_tokens": batch_tokens}

@@ -107,7 +107,10 @@ def _as_list(prompt: Any) -> tuple[list[Any], bool]:
     """Return the prompts as a list, and whether one prompt is shared by all samples."""
     if prompt is None or isinstance(prompt, str):
         return [prompt], True
-    prompts = prompt.tolist() if hasattr(prompt, "tolist") else list(prompt)
+    prompts = prompt.tolist() if hasattr(prompt, "tolist") else prompt
+    if not isinstance(prompts, Sequence):
+        raise ArcmaskError(f"prompt is {prompt!r}, but must be a text, the ids of one, or a list of either")
+    prompts = list(prompts)
     is_one = not prompts or isinstance(prompts[0], (int, np.integer))
     return ([prompts], True) if is_one else (prompts, False)
 
