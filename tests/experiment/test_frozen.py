@@ -263,6 +263,18 @@ def test_operators_are_fitted_in_a_plan_that_trains_nothing(plan):
     assert add_operators(frozen, ["renormalized"]).arms["renormalized-tuned"].tune == Tuning(operator="renormalized")
 
 
+def test_two_ranks_share_the_fits(plan, unbroken, forks, tmp_path):
+    arms = ["base", "linear-tuned", "spherical-tuned"]  # either rank fits one, and saves the whole model
+    (tmp_path / "plan.yaml").write_text(plan_to_yaml(Changes(arms=arms, seeds=[1]).apply(plan)))
+    ends = forks.run_ranks(["reproduce", "plan.yaml", "--run", "run"], tmp_path)
+    assert [end.code for end in ends] == [0, 0], ends[1].stderr
+    for name in ("feedback.json", "model.safetensors", "config.json"):
+        found, expected = (
+            [folder / arm / "tuned" / name for arm in arms[1:]] for folder in (tmp_path / "run", unbroken)
+        )
+        assert [path.read_bytes() for path in found] == [path.read_bytes() for path in expected]
+
+
 @pytest.mark.slow
 def test_two_ranks_find_what_one_finds(plan, unbroken, tmp_path):
     launch = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "--", "arcmask"]

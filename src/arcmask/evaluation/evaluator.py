@@ -26,7 +26,7 @@ from arcmask.downloads import NotFetchedError, cached_folder, download_files, hu
 from arcmask.errors import ArcmaskError, did_you_mean
 from arcmask.files import hash_file
 from arcmask.model import autocast, best_device, has_fast_bfloat16
-from arcmask.model.denoiser import without_bars
+from arcmask.model.denoiser import saved_by_any_process, without_bars
 from arcmask.settings import Precision
 from arcmask.settings.evaluate import SMOLLM2, PerplexitySettings
 
@@ -271,7 +271,7 @@ def _write_out(folder: Path) -> None:
     del quantised.config.quantization_config
     model = AutoModelForCausalLM.from_config(quantised.config, dtype=torch.float32, trust_remote_code=False)
     model.load_state_dict(quantised.state_dict())
-    with without_bars():
+    with without_bars(), saved_by_any_process(model):
         model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     (folder / GGUF).unlink()

@@ -24,6 +24,7 @@ import arcmask
 from arcmask.checkpoint import load, load_for_use
 from arcmask.data import open_prepared, prepare
 from arcmask.diagnostics.inspection import inspect
+from arcmask.errors import ArcmaskError
 from arcmask.estimates.phrases import format_duration
 from arcmask.evaluation import Neighbours, Reference, evaluate_set, likelihood, open_evaluator, read_samples
 from arcmask.experiment.clock import Clock
@@ -198,6 +199,8 @@ class Experiment:
                     stage.run()
             if stage.together:
                 _wait_until(stage.is_done)
+            elif is_ours[number] and not stage.is_done():  # the other ranks would wait for ever
+                raise ArcmaskError(f"{stage.name} has ended without its result")
         for stage in stages:
             _wait_until(stage.is_done)
 

@@ -179,6 +179,16 @@ def maskable(denoiser: Denoiser, rows: Rows, masked: Tensor) -> Tensor:
 
 
 @contextmanager
+def saved_by_any_process(model: Any) -> Iterator[None]:
+    """Let transformers save a model in any process. By itself it does so in the first process of a group only."""
+    model.should_save_on_this_rank = lambda is_main_process: is_main_process
+    try:
+        yield
+    finally:
+        del model.should_save_on_this_rank
+
+
+@contextmanager
 def without_bars() -> Iterator[None]:
     """Switch off the progress bars of transformers, which are not useful for one or two files."""
     were_on = logging.is_progress_bar_enabled()

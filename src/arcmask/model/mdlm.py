@@ -15,7 +15,7 @@ from transformers.modeling_outputs import MaskedLMOutput
 
 from arcmask.errors import ArcmaskError
 from arcmask.model.config import MDLMConfig, size_config
-from arcmask.model.denoiser import Model
+from arcmask.model.denoiser import Model, saved_by_any_process
 from arcmask.model.dit import Block, DiT, VocabEmbedding
 from arcmask.model.inputs import Embedded, ModelInput
 
@@ -120,7 +120,8 @@ class MDLM(Model, PreTrainedModel):
 
     def save_weights(self, folder: Path, **options: Any) -> None:
         """Write config.json and model.safetensors."""
-        PreTrainedModel.save_pretrained(self, folder, **options)
+        with saved_by_any_process(self):
+            PreTrainedModel.save_pretrained(self, folder, **options)
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:

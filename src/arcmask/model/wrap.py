@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from arcmask.data.tokenizers import Tokenizer, adopt_tokenizer
 from arcmask.errors import ArcmaskError
 from arcmask.model.causal import add_mask_row, attend_both_ways
-from arcmask.model.denoiser import Model
+from arcmask.model.denoiser import Model, saved_by_any_process
 from arcmask.model.dropout import is_random, set_dropout
 
 WRAP_FILE = "wrap.json"  # the arguments of `wrap`, beside the model's own files
@@ -129,7 +129,8 @@ class Wrapped(Model):
         if self.layout is not None:
             self.layout.write(self, folder, **options)
             return
-        self.model.save_pretrained(folder, **options)
+        with saved_by_any_process(self.model):
+            self.model.save_pretrained(folder, **options)
         settings = {"mask_id": self.mask_id, "shift": self.shift, "max_length": self.max_length}
         if self.bidirectional:
             settings["bidirectional"] = True
