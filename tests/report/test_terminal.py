@@ -67,6 +67,19 @@ def test_means_and_differences_are_those_of_the_run_folder(long):
     assert "+1451 \u00b1197\u2717" in text
 
 
+def test_perplexities_near_one_keep_their_digits(tmp_path):
+    folder = make_experiment(tmp_path / "run", arms=LONG)
+    for path in folder.glob("*/seed-*/steps-*/scores.json"):
+        content = json.loads(path.read_text())
+        seed = int(path.parent.parent.name.removeprefix("seed-"))
+        is_plain = path.parts[-4] == "none"
+        content["scores"]["generative_perplexity"]["value"] = 1.3512 if is_plain else 1.3389 + 0.001 * (seed - 2)
+        path.write_text(json.dumps(content))
+    text = "\n".join(printed(folder))
+    assert "  1.351" in text
+    assert "\u22120.012 \u00b10.002\u2713" in text  # the half width is 4.3027 * 0.001 / sqrt(3)
+
+
 def test_without_an_evaluator_there_is_no_perplexity(experiment_folder, tmp_path):
     folder = shutil.copytree(experiment_folder, tmp_path / "plain")
     for path in folder.glob("*/seed-*/steps-*/scores.json"):

@@ -17,7 +17,7 @@ from arcmask.report.comparisons import (
     is_gain_of_training,
 )
 from arcmask.report.folder import Experiment
-from arcmask.report.quantities import AS_USED, HEADLINES, Headline
+from arcmask.report.quantities import AS_USED, HEADLINES, Headline, headline
 
 _GENERATION = ("real_word_rate", "generative_perplexity")  # the first of these that was measured
 
@@ -126,7 +126,13 @@ def training_effects(compared: Iterable[list[Comparison]]) -> list[Effect]:
 def _effects(compared: Iterable[Comparison], noun: str = "the arm") -> list[Effect]:
     """Return the effects of the comparisons that have an interval."""
     return [
-        Effect(f"{noun} \u201c{c.pair.first.label}\u201d", HEADLINES[c.score], c.difference.mean, half, _at(c.budget))
+        Effect(
+            f"{noun} \u201c{c.pair.first.label}\u201d",
+            headline(c.score, c.digits),
+            c.difference.mean,
+            half,
+            _at(c.budget),
+        )
         for c in compared
         if (half := c.difference.half_width) is not None
     ]

@@ -85,6 +85,14 @@ HEADLINES = {
     "mauve": Headline("MAUVE", "MAUVE"),
     "generative_perplexity": Headline("Gen PPL", "generative perplexity", digits=1),
 }
+
+
+def headline(score: str, digits: int) -> Headline:
+    """Return how a score is written where space is short. Perplexity has one decimal less than in the tables."""
+    found = HEADLINES[score]
+    return replace(found, digits=digits - 1) if score == "generative_perplexity" else found
+
+
 _ARROWS = {"lower": " \u2193", "higher": " \u2191", None: ""}
 
 
@@ -130,8 +138,7 @@ def quantities(experiment: Experiment, names: Iterable[str] | None = None) -> li
     every = [_quantity(name, score) for scores in experiment.scores.values() for name, score in scores.items()]
     chosen = [q for q in dict.fromkeys(every) if names is None or q.score in names]
     distinct = [_distinguish(q, [o for o in chosen if (o.score, o.note) == (q.score, q.note)]) for q in chosen]
-    if experiment.is_paper:  # MAUVE is near 0.01 there
-        distinct = [replace(q, digits=5) if q.score in ("mauve", FURTHER) else q for q in distinct]
+    distinct = [replace(q, digits=_digits(experiment, q)) for q in distinct]
     return sorted(distinct, key=lambda q: (known.index(q.score) if q.score in known else len(known), q.note))
 
 
@@ -139,6 +146,17 @@ def _quantity(name: str, score: Score) -> Quantity:
     kind = _kind(name)
     depends = tuple((key, score.details.get(key)) for key in kind.depends)
     return Quantity(name, depends, str(depends[0][1] or "") if depends else "", kind.digits)
+
+
+def _digits(experiment: Experiment, quantity: Quantity) -> int:
+    """Return the decimals of a quantity: more for the paper's MAUVE, near 0.01, and for perplexities below 10."""
+    if quantity.score in ("mauve", FURTHER) and experiment.is_paper:
+        return 5
+    if quantity.score == "generative_perplexity":
+        found = (scores.get(quantity.score) for scores in experiment.scores.values())
+        same = [one.value for one in found if one and _quantity(quantity.score, one).depends == quantity.depends]
+        return 4 if max(same) < 10 else quantity.digits
+    return quantity.digits
 
 
 def _distinguish(quantity: Quantity, same_name: list[Quantity]) -> Quantity:

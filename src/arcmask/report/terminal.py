@@ -15,7 +15,17 @@ from arcmask.errors import ArcmaskError
 from arcmask.report.comparisons import Comparison, by_second, comparisons, headlines, main_pairs, multiplicity_note
 from arcmask.report.conclusion import conclusion, training_note
 from arcmask.report.folder import Experiment, read_run
-from arcmask.report.quantities import AS_USED, HEADLINES, Headline, Point, bounds, mean_point, point, quantities
+from arcmask.report.quantities import (
+    AS_USED,
+    HEADLINES,
+    Headline,
+    Point,
+    bounds,
+    headline,
+    mean_point,
+    point,
+    quantities,
+)
 from arcmask.report.wording import NONE, PLUS_MINUS, count, listed
 
 _STYLES = {"better": "green", "worse": "red"}
@@ -50,7 +60,7 @@ def _means(experiment: Experiment) -> Table:
     for arm in experiment.arms.values():
         name, nats = arm.name, _mean(bound, mean_point(bounds(experiment, arm.name, "two_pass")))
         for budget in experiment.budgets or [0]:  # an experiment without samples has the bound alone
-            cells = [_mean(HEADLINES[q.score], point(experiment, q, arm.name, budget)) for q in scores]
+            cells = [_mean(headline(q.score, q.digits), point(experiment, q, arm.name, budget)) for q in scores]
             table.add_row(_name(name), str(budget or ""), nats, *cells)
             name, nats = "", Text()
         if len(experiment.budgets) > 1:
@@ -96,7 +106,7 @@ def _difference(comparison: Comparison | None) -> Text:
     if comparison is None:
         return Text(NONE, style="dim")
     difference, reading = comparison.difference, comparison.reading
-    text = HEADLINES[comparison.score].text(difference.mean, difference.half_width, signed=True)
+    text = headline(comparison.score, comparison.digits).text(difference.mean, difference.half_width, signed=True)
     return Text(text.replace(" \u00b1 ", " \u00b1")).append(_MARKS[reading], style=_STYLES.get(reading, "dim"))
 
 
