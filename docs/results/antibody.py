@@ -1,28 +1,37 @@
-"""Collect what the recipe `antibody` has measured, and make its tables.
+"""Collect what the recipe `antibody` has measured, sample its trained models at lower temperatures, and make tables.
 
     arcmask reproduce antibody                      # in runs/antibody
-    python docs/results/antibody.py runs/antibody   # collects antibody.json beside this file; the corpus is in data
-    python docs/results/page.py                     # the tables and the figure
+    python docs/results/antibody.py runs/antibody   # into antibody.json beside this file; the corpus is in data
+    python docs/results/page.py                     # the tables and the figures
 
-Differences are paired by seed: both arms fill in the same chains with the same random numbers. At equal spread, each
-arm is compared with the straight line through the base at four temperatures. ± is a 95 % confidence interval, from a
-jackknife over seeds.
+Cells are `ARM SEED` (bounds), `ARM SEED STEPS` (samples of the recipe) and `ARM SEED 16 TEMPERATURE` (trained models).
+If the script is interrupted, run it again; it resumes.
+
+Differences are paired by seed: both arms fill in the same chains with the same random numbers. Quality at equal spread
+is the height, at one spread, of the straight line through the samples of a model at four temperatures. ± is a 95 %
+confidence interval, from a jackknife over seeds.
 """
 
 import json
 import sys
-from collections.abc import Callable, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from factorial import scores_of_chains, studies
-from measured import beyond_line, jackknife, marked, read_cells, table, write_cells
+from factorial import TEMPERATURES, scores_of_chains, studies
+from measured import Estimate, beyond_line, jackknife, marked, read_cells, table, write_cells
 
-from arcmask.evaluation import read_samples
+import arcmask
+from arcmask.evaluation import Neighbours, read_samples
+from arcmask.evaluation.scores import nearest_scores
 
 BUDGETS = (8, 16, 32)
+BUDGET = 16  # of the samples at lower temperatures
+SPREAD = 0.38  # at which trained models are compared: near the middle of what the samples of all three have
+SCORES = ["NLL per residue", "entropy", "spread", "distinct", "nearest"]
 ARMS = {
     "base": "as it is",
     "base-temperature-0.9": "as it is, temperature 0.9",
@@ -35,6 +44,7 @@ ARMS = {
     "spherical-0.3": "trained, spherical, 0.3",
 }
 BASE = [arm for arm in ARMS if arm.startswith("base")]
+TRAINED = {"none": "trained, no feedback", "linear-0.3": "trained, linear", "spherical-0.3": "trained, spherical"}
 PAIRS = (
     ("linear-tuned", "base"),
     ("spherical-tuned", "base"),
@@ -46,24 +56,55 @@ PAIRS = (
 )
 
 
-def collect(run: Path) -> dict[str, Any]:
-    """Return the bounds and the scores of samples of the seeds that are finished: `ARM SEED` and `ARM SEED BUDGET`."""
-    study, cells = studies(Path("data"))["antiberty"], {}
-    for seed in json.loads((run / "plan.json").read_text())["seeds"]:
-        folders = {arm: run / arm / f"seed-{seed}" for arm in ARMS}
-        if not all((folder / f"steps-{BUDGETS[-1]}/scores.json").exists() for folder in folders.values()):
+def measure(run: Path) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
+    """Yield the cells of the seeds that are finished, each with its name and how to measure it."""
+    study = studies(Path("data"))["antiberty"]
+
+    @cache
+    def neighbours() -> Neighbours:
+        return Neighbours.open(str(study.data))
+
+    def bounds(folder: Path) -> dict[str, Any]:
+        ways = json.loads((folder / "likelihood.json").read_text())
+        return {way: bound["nats"] for way, bound in ways.items()}  # plain, two_pass
+
+    def scored(texts: list[str], nearest: float) -> dict[str, Any]:
+        return scores_of_chains(study, texts) | {"nearest": nearest}  # the mean number of edits
+
+    def samples(folder: Path) -> dict[str, Any]:
+        scores = json.loads((folder / "scores.json").read_text())["scores"]
+        return scored(read_samples(str(folder / "samples.jsonl")).texts, scores["nearest"]["value"])
+
+    def colder(folder: Path, seed: int, temperature: float) -> dict[str, Any]:
+        lines = (run / "prompts" / f"seed-{seed}.jsonl").read_text().splitlines()
+        drawn = arcmask.sample(
+            arcmask.load(folder / "train"),
+            len(lines),
+            steps=BUDGET,
+            prompt=[json.loads(line)["text"] for line in lines],
+            temperature=temperature,
+            seed=seed,
+            batch_size=12,
+        )
+        return scored(drawn.texts, nearest_scores(drawn.texts, neighbours(), seed)["nearest"]["value"])
+
+    for seed, arm in product(json.loads((run / "plan.json").read_text())["seeds"], ARMS):
+        folder = run / arm / f"seed-{seed}"
+        if not (folder / f"steps-{BUDGETS[-1]}/scores.json").exists():
             continue
-        for arm, folder in folders.items():
-            bounds = json.loads((folder / "likelihood.json").read_text())
-            cells[f"{arm} {seed}"] = {way: bound["nats"] for way, bound in bounds.items()}  # plain, two_pass
-            for budget in BUDGETS:
-                cell = folder / f"steps-{budget}"
-                scores = json.loads((cell / "scores.json").read_text())["scores"]
-                cells[f"{arm} {seed} {budget}"] = scores_of_chains(
-                    study, read_samples(str(cell / "samples.jsonl")).texts
-                ) | {"nearest": scores["nearest"]["value"]}
-                print(arm, seed, budget, flush=True)
-    return cells
+        yield f"{arm} {seed}", lambda f=folder: bounds(f)
+        for budget in BUDGETS:
+            yield f"{arm} {seed} {budget}", lambda f=folder / f"steps-{budget}": samples(f)
+        for temperature in TEMPERATURES[1:] if arm in TRAINED else ():
+            yield f"{arm} {seed} {BUDGET} {temperature}", lambda f=folder, n=seed, t=temperature: colder(f, n, t)
+
+
+def collect(run: Path) -> None:
+    """Measure the cells that are missing."""
+    for name, compute in measure(run):
+        if name not in read_cells("antibody"):
+            write_cells("antibody", read_cells("antibody") | {name: compute()})
+            print(name, flush=True)
 
 
 def cells() -> dict[str, Any]:
@@ -82,69 +123,105 @@ def bound(arm: str, chosen: Sequence[int]) -> float:
     return float(np.mean([cell.get("two_pass", cell["plain"]) for cell in here]))
 
 
-def quality(arm: str, budget: int, chosen: Sequence[int]) -> float:
-    """Return the NLL per residue of the samples of an arm, all seeds together."""
-    pairs = [pair for seed in chosen for pair in cells()[f"{arm} {seed} {budget}"]["quality"]]
+def quality(name: str, chosen: Sequence[int]) -> float:
+    """Return the NLL per residue of samples, all seeds together; `name` is ARM SEED STEPS with {} for the seed."""
+    pairs = [pair for seed in chosen for pair in cells()[name.format(seed)]["quality"]]
     nats, residues = np.sum(pairs, axis=0)
     return float(nats / residues)
 
 
-def average(arm: str, budget: int, key: str, chosen: Sequence[int]) -> float:
-    """Return the mean of a score over the samples of an arm."""
-    return float(np.mean([value for seed in chosen for value in cells()[f"{arm} {seed} {budget}"][key]]))
+def average(name: str, key: str, chosen: Sequence[int]) -> float:
+    """Return the mean of a score over samples, all seeds together."""
+    return float(np.mean([np.mean(cells()[name.format(seed)][key]) for seed in chosen]))
 
 
-def at_equal_spread(arm: str, budget: int, chosen: Sequence[int]) -> float:
+def point(name: str, chosen: Sequence[int]) -> tuple[float, float]:
+    """Return the spread and the NLL per residue of samples, all seeds together."""
+    return average(name, "spread", chosen), quality(name, chosen)
+
+
+def line(arm: str, budget: int = BUDGET) -> list[str]:
+    """Return the names of a model's samples at four temperatures."""
+    if arm in TRAINED:
+        return [f"{arm} {{}} {budget}", *(f"{arm} {{}} {budget} {one}" for one in TEMPERATURES[1:])]
+    return [f"{base} {{}} {budget}" for base in BASE]
+
+
+def at_spread(arm: str, chosen: Sequence[int]) -> float:
+    """Return the NLL per residue of a model at SPREAD, on the straight line through its samples."""
+    return -beyond_line((SPREAD, 0.0), [point(name, chosen) for name in line(arm)])
+
+
+def beyond_base(arm: str, budget: int, chosen: Sequence[int]) -> float:
     """Return how far the NLL per residue is above that of the base at the temperature with the same spread."""
-    points = {name: (average(name, budget, "spread", chosen), quality(name, budget, chosen)) for name in [arm, *BASE]}
-    return beyond_line(points[arm], [points[name] for name in BASE])
+    return beyond_line(point(f"{arm} {{}} {budget}", chosen), [point(name, chosen) for name in line("base", budget)])
 
 
-def scores_table() -> list[str]:
-    """Return quality and diversity of every arm and budget, all seeds together."""
-    columns = ["model", "T", "NLL per residue", "entropy", "spread", "distinct", "nearest"]
-    rows = []
-    for arm, label in ARMS.items():
-        for budget in BUDGETS:
-            here = [cells()[f"{arm} {seed} {budget}"] for seed in seeds()]
-            entropy, spread = (average(arm, budget, key, seeds()) for key in ("entropy", "spread"))
-            nearest = np.mean([cell["nearest"] for cell in here])
-            distinct = f"{sum(cell['distinct'] for cell in here)} of {sum(len(cell['spread']) for cell in here)}"
-            scores = [f"{quality(arm, budget, seeds()):.3f}", f"{entropy:.3f}", f"{spread:.3f}"]
-            rows.append([label, str(budget), *scores, distinct, f"{nearest:.1f}"])
-    return table(columns, rows)
+def scores_of(name: str) -> list[str]:
+    """Return quality and diversity of samples, as a row of a table."""
+    here = [cells()[name.format(seed)] for seed in seeds()]
+    distinct = f"{sum(cell['distinct'] for cell in here)} of {sum(len(cell['spread']) for cell in here)}"
+    means = [quality(name, seeds()), *(average(name, key, seeds()) for key in ("entropy", "spread"))]
+    return [*(f"{value:.3f}" for value in means), distinct, f"{average(name, 'nearest', seeds()):.1f}"]
+
+
+def samples_table() -> list[str]:
+    """Return quality and diversity of every arm and budget."""
+    rows = [[ARMS[arm], str(budget), *scores_of(f"{arm} {{}} {budget}")] for arm, budget in product(ARMS, BUDGETS)]
+    return table(["model", "T", *SCORES], rows)
+
+
+def colder_table() -> list[str]:
+    """Return quality and diversity of the trained models at four temperatures."""
+    rows = [
+        [label, f"{temperature:g}", *scores_of(name)]
+        for arm, label in TRAINED.items()
+        for temperature, name in zip(TEMPERATURES, line(arm), strict=True)
+    ]
+    return table(["model", "temperature", *SCORES], rows)
 
 
 def differences_table() -> list[str]:
-    """Return the paired differences between arms: of the bound, and of quality as measured and at equal spread."""
-    columns: dict[str, Callable[[str, str, Sequence[int]], float]] = {
-        "bound": lambda one, other, chosen: bound(one, chosen) - bound(other, chosen)
-    }
-    for budget in BUDGETS:
-        columns[f"T = {budget}"] = lambda one, other, chosen, budget=budget: (
-            quality(one, budget, chosen) - quality(other, budget, chosen)
-        )
-        columns[f"T = {budget}, equal spread"] = lambda one, other, chosen, budget=budget: (
-            at_equal_spread(one, budget, chosen) - at_equal_spread(other, budget, chosen)
-        )
-    found = [
-        jackknife(lambda chosen, f=column, pair=pair: f(*pair, chosen), seeds())
-        for pair in PAIRS
-        for column in columns.values()
+    """Return the paired differences between arms: of the bound, of quality and spread, and of quality at equal spread.
+
+    Two trained models are compared at equal spread by their own temperatures, at one number of steps.
+    """
+    found: dict[tuple[tuple[str, str], int, str], Estimate] = {}
+
+    def add(pair: tuple[str, str], budget: int, column: str, value: Callable[[str, Sequence[int]], float]) -> None:
+        found[pair, budget, column] = jackknife(lambda chosen: value(pair[0], chosen) - value(pair[1], chosen), seeds())
+
+    for pair in PAIRS:
+        is_trained = set(pair) <= set(TRAINED)
+        add(pair, BUDGETS[0], "bound", bound)
+        for budget in BUDGETS:
+            add(pair, budget, "NLL per residue", lambda arm, chosen, t=budget: quality(f"{arm} {{}} {t}", chosen))
+            add(pair, budget, "spread", lambda arm, chosen, t=budget: average(f"{arm} {{}} {t}", "spread", chosen))
+            if not is_trained:
+                add(pair, budget, "NLL at equal spread", lambda arm, chosen, t=budget: beyond_base(arm, t, chosen))
+            elif budget == BUDGET:
+                add(pair, budget, "NLL at equal spread", at_spread)
+    marks, note = marked(list(found.values()), [3] * len(found))
+    texts, columns = dict(zip(found, marks, strict=True)), ["bound", "NLL per residue", "spread", "NLL at equal spread"]
+    rows = [
+        [
+            " \N{MINUS SIGN} ".join(ARMS[arm] for arm in pair),
+            str(budget),
+            *(texts.get((pair, budget, column), "") for column in columns),
+        ]
+        for pair, budget in product(PAIRS, BUDGETS)
     ]
-    texts, note = marked(found, [3] * len(found))
-    rest = iter(texts)
-    labels = [" \N{MINUS SIGN} ".join(ARMS[arm] for arm in pair) for pair in PAIRS]
-    rows = [[label, *islice(rest, len(columns))] for label in labels]
-    return [*table(["difference", *columns], rows), *note]
+    return [*table(["difference", "T", *columns], rows), *note]
 
 
 def tables() -> dict[str, list[str]]:
-    """Return both tables by title, as lines of markdown."""
-    if not cells():
-        return {}
-    return {"antibody, samples": scores_table(), "antibody, differences": differences_table()}
+    """Return every table by title, as lines of markdown."""
+    return {
+        "antibody, samples": samples_table(),
+        "antibody, temperatures": colder_table(),
+        "antibody, differences": differences_table(),
+    }
 
 
 if __name__ == "__main__":
-    write_cells("antibody", collect(Path(sys.argv[1])))
+    collect(Path(sys.argv[1]))

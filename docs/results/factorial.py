@@ -1,6 +1,6 @@
 """Measure which ingredient of a feedback operator does what: mean x path x norm, in eight operators (ingredients.py).
 
-    python docs/results/factorial.py                                   # all parts, an estimated 100 minutes of one core
+    python docs/results/factorial.py                                   # all parts, about three hours of one core
     python docs/results/factorial.py --only bound --models antiberty   # one part, one model
     python docs/results/page.py                                        # the tables and figures of what was measured
 
@@ -9,8 +9,8 @@
 | bound | the two-pass bound of a model as it is, at five fixed weights |
 | certainty | the same bound for five operators that hide what LERP says about each position (certainty.py) |
 | tuned | the held-out bound of feedback that `arcmask.tune` has fitted to a model as it is |
-| generation | samples of a model as it is: at two fixed weights, with fitted feedback, and plain at four temperatures |
-| continued | the bound after a short training with feedback of weight 0.3 (`sotu-tiny`) |
+| generation | samples of a model as it is: two fixed weights, an equal turn, fitted weights; plain at 4 temperatures |
+| continued | the bound after a short training with feedback of weight 0.3 |
 
 The models are `sotu-tiny`, `antiberty`, and `sotu-sphere` for the bound alone (one_sphere.py).
 
@@ -32,6 +32,7 @@ import numpy as np
 import one_sphere
 import torch
 from measured import read_cells, write_cells
+from scipy.interpolate import PchipInterpolator
 
 import arcmask
 from arcmask.data import open_prepared
@@ -56,12 +57,13 @@ OPERATORS = {  # by mean, path and norm
 }
 CERTAINTY = ["norm-constant", "norm-shuffled", "turn-constant", "turn-shuffled", "norm-only"]
 BOUND_WEIGHTS, WEIGHT = (0.1, 0.2, 0.3, 0.5, 0.7), 0.3
-SAMPLE_SETTINGS = (0.3, 0.5, "tuned")  # weights, and feedback that was fitted
+TURN = 20.0  # degrees: the mean turn of the mask at which operators are compared
+SAMPLE_SETTINGS = (0.3, 0.5, "tuned", "turn")  # weights, feedback that was fitted, and the weight with this turn
 TEMPERATURES = (1.0, 0.9, 0.8, 0.7)
 ENDS = (25, 11)  # residues that a prompt gives at its two ends: framework regions 1 and 4
 SAMPLES_PER_PROMPT = 4
-TRAINING = {"steps": 32, "batch_size": 16, "micro_batch": 16, "learning_rate": 3e-4, "warm_up": 4, "curve": "cosine"}
-TRAINING |= {"gate_probability": 0.8, "ema": 0.9, "dropout": 0.0, "validate_every": 0, "save_every": 32, "keep": 1}
+TRAINING = {"steps": 32, "warm_up": 4, "curve": "cosine", "gate_probability": 0.8}
+TRAINING |= {"ema": 0.9, "dropout": 0.0, "validate_every": 0, "save_every": 32, "keep": 1}
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +73,7 @@ class Study:
     model: str
     data: Path
     prepare: dict[str, Any]
+    training: dict[str, Any]  # the part continued
     bound_rows: int  # per seed
     samples: int  # per seed
     steps: int  # denoising steps of a sample
@@ -100,6 +103,7 @@ def studies(data: Path) -> dict[str, Study]:
     sotu: dict[str, Any] = {
         "data": data / "sotu-text8-128",
         "prepare": {"corpus": "sotu", "tokenizer": "text8", "length": 128},
+        "training": {"batch_size": 16, "micro_batch": 16, "learning_rate": 3e-4},
         "bound_rows": 80,
         "samples": 16,
         "steps": 32,
@@ -112,6 +116,7 @@ def studies(data: Path) -> dict[str, Study]:
             model="antiberty",
             data=data / "antibodies",
             prepare={"corpus": "antibodies", "tokenizer": "residues", "pack": "none", "length": 137},
+            training={"batch_size": 8, "micro_batch": 8, "learning_rate": 1e-4},
             bound_rows=24,
             samples=8,
             steps=16,
@@ -132,7 +137,7 @@ def measure_bound(study: Study, seed: int, operators: Sequence[str]) -> dict[str
 def measure_samples(study: Study, seed: int, operator: str, setting: float | str) -> dict[str, Any]:
     """Return for each sample the numerator and denominator of its quality, and its diversity.
 
-    The setting is a temperature without feedback, and a weight or `tuned` with feedback.
+    The setting is a temperature without feedback; with feedback a weight, `tuned` or `turn`.
     """
     feedback, temperature = None, 1.0
     if operator == "none":
@@ -143,15 +148,25 @@ def measure_samples(study: Study, seed: int, operator: str, setting: float | str
             raise ArcmaskError(f"{operator} is not fitted to {study.model} for the seed {seed}; run --only tuned first")
         feedback = SoftMask(operator, 3, 3, Confidence(scalars["scale"], scalars["centre"], scalars["steepness"]))
     else:
-        feedback = SoftMask(operator, 3, 3, Confidence(fixed=float(setting)))
+        weight = weight_at_turn(study.model, operator) if setting == "turn" else float(setting)
+        feedback = SoftMask(operator, 3, 3, Confidence(fixed=weight))
     if study.model == "antiberty":
         return measure_chains(study, seed, feedback, temperature)
     drawn = arcmask.sample(
         study.denoiser, study.samples, 128, study.steps, feedback, temperature=temperature, seed=seed, batch_size=16
     )
-    quality = real_words(_words(study.data)).measure(drawn.texts)
+    quality = real_words(_words(study)).measure(drawn.texts)
     entropy = [token_entropy(row) for row in drawn.tolist()]
     return {"quality": [[int(real), int(words)] for real, words in quality], "entropy": entropy}
+
+
+def weight_at_turn(model: str, operator: str) -> float:
+    """Return the fixed weight at which the mean turn of an operator in the bound is TURN, by interpolation."""
+    cells = read_cells("factorial-bound")
+    turns = [cell["turn"][operator] for name, cell in cells.items() if name.split()[0] == model]
+    if not turns:
+        raise ArcmaskError(f"the turn of {operator} in {model} is not known; run --only bound first")
+    return float(PchipInterpolator([0.0, *np.mean(turns, axis=0)], [0.0, *BOUND_WEIGHTS])(TURN))
 
 
 def measure_chains(study: Study, seed: int, feedback: SoftMask | None, temperature: float) -> dict[str, Any]:
@@ -215,7 +230,7 @@ def measure_continued(study: Study, seed: int, operator: str) -> dict[str, Any]:
     gate = {} if operator != "none" else {"gate_probability": 0.5}
     with tempfile.TemporaryDirectory() as folder:
         path = arcmask.train(
-            study.model, study.data, folder, operator=operator, seed=seed, **(TRAINING | weight | gate)
+            study.model, study.data, folder, operator=operator, seed=seed, **(TRAINING | study.training | weight | gate)
         )
         drafts = Drafts(arcmask.load(path), rows, seed=seed, batch_size=40)
         plain = float(drafts.plain.mean())
@@ -223,8 +238,9 @@ def measure_continued(study: Study, seed: int, operator: str) -> dict[str, Any]:
 
 
 @cache
-def _words(data: Path) -> Any:
-    return Reference(str(data)).words()
+def _words(study: Study) -> Any:
+    study.corpus("train")  # which prepares it
+    return Reference(str(study.data)).words()
 
 
 @cache
@@ -266,7 +282,7 @@ def cells_of(part: str, models: list[Study], seeds: range) -> Iterator[Cell]:
             if part == "tuned":
                 for operator in OPERATORS.values():
                     yield f"{name} {operator}", lambda s=study, n=seed, o=operator: measure_tuned(s, n, o)
-            if part == "continued" and study.model == "sotu-tiny":
+            if part == "continued":
                 for operator in ("none", *OPERATORS.values()):
                     yield f"{name} {operator}", lambda s=study, n=seed, o=operator: measure_continued(s, n, o)
 

@@ -11,13 +11,12 @@ from functools import cache
 from itertools import islice
 
 import numpy as np
-from factorial import BOUND_WEIGHTS, OPERATORS, SAMPLE_SETTINGS, TEMPERATURES, WEIGHT
+from factorial import BOUND_WEIGHTS, OPERATORS, SAMPLE_SETTINGS, TEMPERATURES, TURN, WEIGHT
 from measured import Estimate, beyond_line, jackknife, marked, read_cells, table
 from scipy.interpolate import PchipInterpolator
 
 MODELS = {"sotu-tiny": 4, "antiberty": 3}  # digits behind the point
 SPHERE = "sotu-sphere"  # of which only the bound is measured
-TURN = 20.0  # degrees
 INGREDIENTS = {"mean": "Fréchet", "path": "arc", "norm": "mask"}  # the paper's choice of each
 EFFECTS = {
     "mean": "Fréchet minus Euclidean",
@@ -130,7 +129,8 @@ def gain(model: str, setting: float | str, is_level: bool) -> Statistic:
 
 def described(setting: float | str) -> str:
     """Return a setting of the samples in words."""
-    return "fitted weights" if setting == "tuned" else f"weight {setting:g}"
+    words = {"tuned": "fitted weights", "turn": f"turn of {TURN:g}°"}
+    return words[setting] if isinstance(setting, str) else f"weight {setting:g}"
 
 
 @dataclass(frozen=True)

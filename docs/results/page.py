@@ -94,11 +94,11 @@ def draw_samples(rows: list[Question]) -> None:
         for (x, y), temperature in zip(plain, TEMPERATURES, strict=True):
             axes.annotate(f"{temperature:g}", (x, y), xytext=(5, 4), textcoords="offset points", fontsize=8)
         for levels, name in OPERATORS.items():
-            points = np.array([pooled(model, f"{name} {setting}", seeds, diversity) for setting in SAMPLE_SETTINGS])
+            points = np.array([pooled(model, f"{name} {setting}", seeds, diversity) for setting in SAMPLE_SETTINGS[:3]])
             axes.plot(*points[:2].T, **style_of(levels), markersize=5, label=label_of(levels))
             axes.plot(*points[2:].T, **style_of(levels) | {"linestyle": "none"}, markersize=6, fillstyle="none")
             if name == "linear":
-                for point, setting in zip(points, SAMPLE_SETTINGS, strict=True):
+                for point, setting in zip(points, SAMPLE_SETTINGS, strict=False):
                     label = "fitted" if setting == "tuned" else f"{setting:g}"
                     axes.annotate(label, point, xytext=(7, -2), textcoords="offset points", fontsize=8)
         axes.set_title(f"{model}, {len(seeds)} seeds")
@@ -141,20 +141,20 @@ def draw_effects(rows: list[Question]) -> None:
 
 @figures.styled()
 def draw_antibody() -> None:
-    """Draw quality against spread of the recipe's samples, a panel for each number of denoising steps."""
-    canvas, panels = figures.panels(9.0, 4.2, len(antibody.BUDGETS))
+    """Draw quality against spread of the recipe's samples, a panel for each number of denoising steps.
+
+    A line is a model at four temperatures; that of a trained model is drawn where it was measured.
+    """
+    canvas, panels = figures.panels(11.0, 4.4, len(antibody.BUDGETS))
     seeds = antibody.seeds()
     for axes, budget in zip(panels, antibody.BUDGETS, strict=True):
-        points = {
-            arm: (antibody.average(arm, budget, "spread", seeds), antibody.quality(arm, budget, seeds))
-            for arm in antibody.ARMS
-        }
-        line = np.array([points[arm] for arm in antibody.BASE])
-        axes.plot(*line.T, color=figures.MUTED, marker="s", markersize=4, linewidth=1.2, label="plain, 4 temperatures")
+        plain = np.array([antibody.point(name, seeds) for name in antibody.line("base", budget)])
+        axes.plot(*plain.T, color=figures.INK, marker="s", markersize=4, linewidth=1.2, label=antibody.ARMS["base"])
         for arm, (colour, marker) in ARM_STYLES.items():
-            axes.plot(
-                *points[arm], color=colour, marker=marker, linestyle="none", markersize=6, label=antibody.ARMS[arm]
-            )
+            has_line = arm in antibody.TRAINED and budget == antibody.BUDGET
+            names = antibody.line(arm) if has_line else [f"{arm} {{}} {budget}"]
+            points = np.array([antibody.point(name, seeds) for name in names])
+            axes.plot(*points.T, color=colour, marker=marker, markersize=6, linewidth=1.2, label=antibody.ARMS[arm])
         axes.set_title(f"T = {budget}, {len(seeds)} seeds")
         axes.set_xlabel("share of residues\nin which samples differ")
         axes.set_ylabel("NLL per residue, nats (lower is better)" if budget == antibody.BUDGETS[0] else "")
@@ -202,8 +202,7 @@ def main() -> None:
     draw_bound([*MODELS, SPHERE])
     draw_samples(rows)
     draw_effects(rows)
-    if antibody.cells():
-        draw_antibody()
+    draw_antibody()
     draw_turns()
     save(drawing.draw(training_free.curve()), "quality-against-entropy.png")
 
