@@ -169,7 +169,7 @@ def test_a_prompt_is_continued_up_to_the_last_position(denoiser, tokenizer):
         assert (len(row), row[-1]) == (20, end)
     row = [begin, *words, denoiser.mask_id, end]
     assert arcmask.sample(denoiser, prompt=row, steps=2).tokens.shape[1] == len(row)
-    with pytest.raises(ArcmaskError, match=f"the prompt has {len(words) + 2} tokens, but a sample has 3 positions"):
+    with pytest.raises(ArcmaskError, match=f"the prompt has {len(words) + 2} tokens .*, but a sample has 3 positions"):
         arcmask.sample(denoiser, prompt=words, length=3)
 
 

@@ -73,10 +73,11 @@ def test_a_prompt_that_is_a_number_is_refused(prompt, chain_model):
         arcmask.sample(arcmask.load(chain_model), prompt=prompt, length=8, steps=2)
 
 
-def test_a_byte_order_mark_is_no_symbol(chain_model, tmp_path):
+def test_a_byte_order_mark_is_no_symbol(chain_model, tmp_path, capsys):
     path, out = tmp_path / "prompts.txt", tmp_path / "out.jsonl"
     path.write_bytes("\ufeffAC[MASK]D\n".encode())
     main(["sample", chain_model, "--prompts", str(path), "--num", "1", "--steps", "2", "--out", str(out)])
+    assert capsys.readouterr().out.endswith(f"next: arcmask evaluate {out} --evaluator sapiens-vh\n")
     assert records(out)[0]["prompt"] == "AC[MASK]D"
 
 

@@ -6,7 +6,9 @@ import sys
 import time
 
 from arcmask.checkpoint import load_for_use
+from arcmask.data.tokenizers import RESIDUES
 from arcmask.errors import printable
+from arcmask.evaluation.sapiens import NAME as SAPIENS
 from arcmask.model import Model
 from arcmask.ranks import rank, world_size
 from arcmask.sampling.generate import generate
@@ -15,11 +17,13 @@ from arcmask.settings.sample import SampleConfig
 
 def run(config: SampleConfig) -> None:
     """Write the samples to `config.out` and say so, or print their texts (their tokens, without a tokenizer)."""
-    drawn, began = 0, 0.0
+    drawn, began, scorer = 0, 0.0, []
 
     def load(checkpoint: str) -> Model:
-        nonlocal began
+        nonlocal began, scorer
         denoiser = load_for_use(checkpoint)
+        if getattr(denoiser.tokenizer, "symbols", None) == RESIDUES:
+            scorer = ["--evaluator", SAPIENS]
         began = time.monotonic()
         return denoiser
 
@@ -30,7 +34,7 @@ def run(config: SampleConfig) -> None:
             print(printable(text) if sys.stdout.isatty() else text, flush=True)
     if config.out is not None and rank() == 0:
         print(_summary(config, config.out, drawn, time.monotonic() - began))
-        print(f"next: {shlex.join(['arcmask', 'evaluate', config.out])}")
+        print(f"next: {shlex.join(['arcmask', 'evaluate', config.out, *scorer])}")
 
 
 def most_processes(config: SampleConfig, most: int) -> tuple[int, str]:
