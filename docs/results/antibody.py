@@ -8,8 +8,8 @@ Cells are `ARM SEED` (bounds), `ARM SEED STEPS` (samples of the recipe) and `ARM
 If the script is interrupted, run it again; it resumes.
 
 Differences are paired by seed: both arms fill in the same chains with the same random numbers. Quality at equal spread
-is the height, at one spread, of the straight line through the samples of a model at four temperatures. ± is a 95 %
-confidence interval, from a jackknife over seeds.
+is the distance from the straight line through the base at four temperatures, or for trained models the height of their
+own lines at one spread. ± is a 95 % confidence interval, from a jackknife over seeds.
 """
 
 import json
@@ -50,6 +50,8 @@ PAIRS = (
     ("spherical-tuned", "base"),
     ("spherical-tuned", "linear-tuned"),
     ("none", "base"),
+    ("linear-0.3", "base"),
+    ("spherical-0.3", "base"),
     ("linear-0.3", "none"),
     ("spherical-0.3", "none"),
     ("spherical-0.3", "linear-0.3"),
@@ -153,7 +155,9 @@ def at_spread(arm: str, chosen: Sequence[int]) -> float:
 
 
 def beyond_base(arm: str, budget: int, chosen: Sequence[int]) -> float:
-    """Return how far the NLL per residue is above that of the base at the temperature with the same spread."""
+    """Return how far the NLL per residue is above the line through the samples of the base; 0 for the base."""
+    if arm == "base":
+        return 0.0
     return beyond_line(point(f"{arm} {{}} {budget}", chosen), [point(name, chosen) for name in line("base", budget)])
 
 
@@ -184,7 +188,8 @@ def colder_table() -> list[str]:
 def differences_table() -> list[str]:
     """Return the paired differences between arms: of the bound, of quality and spread, and of quality at equal spread.
 
-    Two trained models are compared at equal spread by their own temperatures, at one number of steps.
+    Feedback that was fitted is compared at equal spread with the line through the model as it is, trained models by the
+    lines through their own samples, at one number of steps.
     """
     found: dict[tuple[tuple[str, str], int, str], Estimate] = {}
 
@@ -192,7 +197,7 @@ def differences_table() -> list[str]:
         found[pair, budget, column] = jackknife(lambda chosen: value(pair[0], chosen) - value(pair[1], chosen), seeds())
 
     for pair in PAIRS:
-        is_trained = set(pair) <= set(TRAINED)
+        is_trained = not set(pair).isdisjoint(TRAINED)
         add(pair, BUDGETS[0], "bound", bound)
         for budget in BUDGETS:
             add(pair, budget, "NLL per residue", lambda arm, chosen, t=budget: quality(f"{arm} {{}} {t}", chosen))
