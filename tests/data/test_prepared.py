@@ -115,8 +115,10 @@ def test_a_row_that_is_not_there_is_an_error(prepared, wanted):
 
 
 def test_a_folder_that_was_not_prepared_or_was_damaged_is_an_error(tmp_path):
-    with pytest.raises(ArcmaskError, match=r"is not a prepared corpus: it has no index.json"):
+    with pytest.raises(ArcmaskError, match=r"it does not exist; make it with: arcmask prepare CORPUS .*nowhere"):
         open_prepared(tmp_path / "nowhere")
+    with pytest.raises(ArcmaskError, match=r"is not a prepared corpus: it has no index.json"):
+        open_prepared(tmp_path)
     (tmp_path / "my.txt").write_text("not yet")
     with pytest.raises(ArcmaskError, match=r"prepare it with: arcmask prepare .*my.txt FOLDER"):
         open_prepared(tmp_path / "my.txt")

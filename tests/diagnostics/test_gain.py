@@ -69,7 +69,7 @@ def test_the_reading_says_whether_feedback_helps(curve):
     assert "helps this model without any training" in reading
     assert "0.5000 ± 0.1000" in reading
     worse = {name: [0.0, 0.2, 0.1] for name in curve.difference}
-    assert "does not help this model" in replace(curve, difference=worse, half_width=narrow).reading
+    assert "no gain from feedback without" in replace(curve, difference=worse, half_width=narrow).reading
 
 
 def test_rows_of_another_shape_are_refused(model):

@@ -1,12 +1,15 @@
 """The scorer of antibodies: a row scores the same alone and in a batch, and the real weights prefer real chains."""
 
 import random
+from pathlib import Path
 
 import pytest
 import torch
 
+import arcmask
 from arcmask.errors import ArcmaskError
 from arcmask.evaluation import open_evaluator
+from arcmask.evaluation.evaluator import NAMED
 from arcmask.evaluation.sapiens import RESIDUES, Sapiens, _build, _Names
 from arcmask.evaluation.scores import text_losses
 from arcmask.experiment import Changes
@@ -82,6 +85,20 @@ def test_the_loss_of_a_residue_is_at_its_own_position_among_twenty(scorer):
 def test_what_is_no_heavy_chain_is_refused(scorer, text, reason):
     with pytest.raises(ArcmaskError, match=reason):
         scorer.encode([text])
+
+
+def test_evaluate_names_the_sample_that_cannot_be_read_or_leaves_it_out(scorer, tmp_path, monkeypatch):
+    monkeypatch.setitem(NAMED, "small", (Path, lambda: scorer))
+    path, (good, other) = tmp_path / "chains.txt", chains(2)
+    path.write_text(f"{good}\n{other}-\n")
+    with pytest.raises(ArcmaskError, match=rf"sample 2 of {path}: .* has '-' at position {len(other) + 1}"):
+        arcmask.evaluate(str(path), evaluator="small")
+    with pytest.warns(UserWarning, match=f"sample 2 of {path}.*; it is left out"):
+        result = arcmask.evaluate(str(path), evaluator="small", bad_lines="skip")
+    assert result["sets"][str(path)]["count"] == 1
+    path.write_text("-\n")
+    with pytest.warns(UserWarning, match="left out"), pytest.raises(ArcmaskError, match="no sample that s can read"):
+        arcmask.evaluate(str(path), evaluator="small", bad_lines="skip")
 
 
 @pytest.mark.parametrize(("settings", "reason"), [({"start": "none"}, "start is none"), ({"context": 64}, "is 64")])

@@ -92,8 +92,8 @@ def test_samples_of_other_prompts_are_not_continued(chain_model, prompts, tmp_pa
 
 
 BAD = {
-    "AC[MASK]\nhello [MASK]\n": "prompt 2 of {}: 'hello ' has 'h' at position 1, but the tokenizer residues knows only",
-    "ACB[MASK]\n": "prompt 1 of {}: 'ACB' has 'B' at position 3, but the tokenizer residues knows only ACD",
+    "AC[MASK]\nhello [MASK]\n": "prompt 2 of {}: 'hello _' has 'h' at position 1, but the tokenizer residues knows only",
+    "ACB[MASK]\n": "prompt 1 of {}: 'ACB_' has 'B' at position 3, but the tokenizer residues knows only ACD",
     "AC[MASK]\n\n": "prompt 2 of {} is empty; give its symbols, and [MASK] for each hole",
     "": "{} holds no prompts",
     f"{'A' * 39}[MASK]\n": "prompt 1 of {}: the length is 42, but the model takes at most 40 positions",
@@ -121,7 +121,13 @@ def test_a_prompt_that_is_no_sequence_is_refused_in_a_sentence(chain_model, tmp_
     for words, sentence in (
         (
             ["--prompt", "ACX"],
-            "'ACX' has 'X' at position 3, but the tokenizer residues knows only ACDEFGHIKLMNPQRSTVWY",
+            "'ACX' has 'X' at position 3, but the tokenizer residues knows only ACDEFGHIKLMNPQRSTVWY; write [MASK] for "
+            "a symbol to fill in",
+        ),
+        (
+            ["--prompt", "AC[MASK][MASK]Dd"],
+            "'AC__Dd' has 'd' at position 6, but the tokenizer residues knows only ACDEFGHIKLMNPQRSTVWY; write capital "
+            "letters",
         ),
         (["--prompt", "ACD"], "the prompt has no [MASK], so there is nothing to fill in; write one for each symbol"),
         (

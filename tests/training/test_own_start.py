@@ -134,7 +134,10 @@ def test_the_help_of_train_lists_every_recipe_with_one_line(capsys):
 def test_missing_data_is_one_sentence(capsys):
     for words, sentence in (
         (["--steps", "3"], "the following arguments are required: --data, --init"),
-        (["--data", "no/data", "--init", "new:tiny"], "'no/data' is not a prepared corpus: it has no index.json"),
+        (
+            ["--data", "no/data", "--init", "new:tiny"],
+            "'no/data' is not a prepared corpus: it does not exist",
+        ),
     ):
         with pytest.raises(SystemExit) as stop:
             main(["train", *words])

@@ -45,7 +45,7 @@ def _print(result: dict[str, Any]) -> None:
         for name, score in one["scores"].items():
             interval = "" if score["interval"] is None else " to ".join(_short(edge) for edge in score["interval"])
             table.add_row(name, _short(score["value"]), interval, _depends(score))
-        _show(f"{source}: {one['count']} samples", table)
+        _show(f"{source}: {one['count']} sample{'' if one['count'] == 1 else 's'}", table)
     if len(result["sets"]) > 1:
         table = _table("score", "mean", "95 % interval", "standard deviation")
         for name, summary in result["over_sets"].items():

@@ -132,6 +132,8 @@ def read_index(folder: str | Path) -> Index:
         if partial_of(path.parent).is_dir():
             raise ArcmaskError(f"{str(folder)!r} is not finished; run the same `arcmask prepare` again")
         advice = f"prepare it with: arcmask prepare {folder} FOLDER" if path.parent.is_file() else f"it has no {INDEX}"
+        if not path.parent.exists():
+            advice = f"it does not exist; make it with: arcmask prepare CORPUS {folder}"
         raise ArcmaskError(f"{str(folder)!r} is not a prepared corpus: {advice}")
     try:
         fields = read_settings(path)

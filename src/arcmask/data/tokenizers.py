@@ -208,13 +208,17 @@ def vocabulary_size(spec: str) -> int:
     return bpe_size(spec) if spec.startswith("bpe:") else open_tokenizer(spec).size
 
 
-def check_symbols(text: str, symbols: str, reader: str) -> None:
-    """Raise for the first character of a text that `reader`, which knows these symbols only, cannot read."""
-    if set(text) <= set(symbols):
+def check_symbols(text: str, symbols: str, reader: str, *, hole: str = "", advice: str = "") -> None:
+    """Raise for the first character of a text that `reader`, which knows these symbols only, cannot read.
+
+    `hole` is a character that stands for any symbol. `advice` is for characters that are no small letters.
+    """
+    if set(text) <= {*symbols, hole}:
         return
-    at = next(index for index, character in enumerate(text) if character not in symbols)
+    at = next(index for index, character in enumerate(text) if character not in symbols + hole)
     excerpt = text if len(text) <= 20 else text[max(0, at - 10) : at + 10]
-    hint = "; give bare sequences in place of FASTA" if text.startswith(">") else ""
+    hint = "write capital letters" if text[at].upper() in symbols else advice
+    hint = f"; {'give bare sequences in place of FASTA' if text.startswith('>') else hint}".removesuffix("; ")
     raise ArcmaskError(f"{excerpt!r} has {text[at]!r} at position {at + 1}, but {reader} knows only {symbols}{hint}")
 
 

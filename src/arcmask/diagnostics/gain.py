@@ -57,7 +57,7 @@ class GainCurve:
         if gain <= half:
             return (
                 f"No operator lowers the bound of {self.plain:.4f} nats per token by more than its confidence "
-                f"interval on {self.rows} rows: feedback without training does not help this model."
+                f"interval on {self.rows} rows: no gain from feedback without training is seen."
             )
         helping = [
             weight

@@ -286,11 +286,31 @@ def _open_sets(config: EvaluateConfig, in_memory: Mapping[str, SampleSet]) -> _I
     models = {name: open_evaluator(name, precision=config.precision) for name in sorted(names)}
     evaluator = models.get(config.evaluator)
     features = models.get(config.features, evaluator)
-    decoder = inputs.decoder
-    if decoder is None and evaluator is not None and evaluator.own_tokenizer is not None:
-        decoder = open_tokenizer(evaluator.own_tokenizer)
-    tokenizers = [inputs.tokenizer or _default_tokenizer(decoder, one) for one in inputs.sets]
-    return replace(inputs, tokenizers=tokenizers, evaluator=evaluator, features=features)
+    decoder, sets = inputs.decoder, inputs.sets
+    if evaluator is not None and evaluator.own_tokenizer is not None:
+        decoder = decoder or open_tokenizer(evaluator.own_tokenizer)
+        sets = [_readable(one, evaluator, skip_bad_lines=config.bad_lines == "skip") for one in sets]
+    tokenizers = [inputs.tokenizer or _default_tokenizer(decoder, one) for one in sets]
+    return replace(inputs, sets=sets, tokenizers=tokenizers, evaluator=evaluator, features=features)
+
+
+def _readable(samples: SampleSet, evaluator: Evaluator, *, skip_bad_lines: bool) -> SampleSet:
+    """Return the samples that an evaluator can read. Any other raises, or is left out with a warning."""
+    good, skipped = [], list(samples.skipped)
+    for index, text in enumerate(samples.texts):
+        try:
+            evaluator.encode([text])
+            good.append(index)
+        except ArcmaskError as error:
+            where = f"sample {index + 1} of {samples.source}: {error}"
+            if not skip_bad_lines:
+                raise ArcmaskError(where) from error
+            warnings.warn(f"{where}; it is left out", stacklevel=2)
+            skipped.append(where)
+    if not good:
+        raise ArcmaskError(f"{samples.source} holds no sample that {evaluator.name} can read")
+    tokens = samples.token_lists and [samples.token_lists[index] for index in good]
+    return replace(samples, texts=[samples.texts[index] for index in good], token_lists=tokens, skipped=skipped)
 
 
 def _read_sets(config: EvaluateConfig, in_memory: Mapping[str, SampleSet]) -> _Inputs:

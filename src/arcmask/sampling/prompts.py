@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from arcmask.data.tokenizers import check_symbols
 from arcmask.errors import ArcmaskError
 from arcmask.model import Denoiser
 from arcmask.rows import PaddedRows, Rows
@@ -152,9 +153,10 @@ def open_prompts(config: SampleConfig) -> Prompts | None:
         return None
     prompts = Prompts(config.prompts)
     if len(prompts.texts) > config.num:
+        hint = "; give bare sequences in place of FASTA" if prompts.texts[0].startswith(">") else ""
         raise ArcmaskError(
             f"{config.prompts} has {len(prompts.texts)} prompts, but the number of samples is {config.num}; give one "
-            "or more for each prompt"
+            f"or more for each prompt{hint}"
         )
     return prompts
 
@@ -176,6 +178,9 @@ def _encode(denoiser: Any, prompt: str) -> list[int]:
     if tokenizer is None:
         raise ArcmaskError("the model has no tokenizer; give the prompt as ids")
     pieces = re.split("|".join(map(re.escape, {HOLE, tokenizer.mask_token})), prompt)
+    if tokenizer.symbols is not None:  # the whole prompt, so that the position is that in the sequence
+        advice = f"write {HOLE} for a symbol to fill in"
+        check_symbols("_".join(pieces), tokenizer.symbols, f"the tokenizer {tokenizer.name}", hole="_", advice=advice)
     if tokenizer.mask_takes_space:
         pieces = [*(piece.rstrip(" ") for piece in pieces[:-1]), pieces[-1]]
     first, *others = [tokenizer.encode(piece) if piece else [] for piece in pieces]
