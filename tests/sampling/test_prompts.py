@@ -92,7 +92,7 @@ def test_samples_of_other_prompts_are_not_continued(chain_model, prompts, tmp_pa
 
 
 BAD = {
-    "AC[MASK]\nhello [MASK]\n": "prompt 2 of {}: 'hello _' has 'h' at position 1, but the tokenizer residues knows only",
+    "AC[MASK]\nhello [MASK]\n": "prompt 2 of {}: 'hello _' has 'h' at position 1, but the tokenizer residues knows",
     "ACB[MASK]\n": "prompt 1 of {}: 'ACB_' has 'B' at position 3, but the tokenizer residues knows only ACD",
     "AC[MASK]\n\n": "prompt 2 of {} is empty; give its symbols, and [MASK] for each hole",
     "": "{} holds no prompts",

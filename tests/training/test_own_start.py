@@ -136,7 +136,7 @@ def test_missing_data_is_one_sentence(capsys):
         (["--steps", "3"], "the following arguments are required: --data, --init"),
         (
             ["--data", "no/data", "--init", "new:tiny"],
-            "'no/data' is not a prepared corpus: it does not exist",
+            "'no/data' is not a prepared corpus: it does not exist; make it with: arcmask prepare CORPUS no/data",
         ),
     ):
         with pytest.raises(SystemExit) as stop:
