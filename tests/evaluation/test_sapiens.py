@@ -95,7 +95,9 @@ def test_evaluate_names_the_sample_that_cannot_be_read_or_leaves_it_out(scorer, 
         arcmask.evaluate(str(path), evaluator="small")
     with pytest.warns(UserWarning, match=f"sample 2 of {path}.*; it is left out"):
         result = arcmask.evaluate(str(path), evaluator="small", bad_lines="skip")
-    assert result["sets"][str(path)]["count"] == 1
+    found = result["sets"][str(path)]
+    assert found["count"] == 1
+    assert found["scores"].keys() == {"generative_perplexity", "entropy"}, "a sequence has no words"
     path.write_text("-\n")
     with pytest.warns(UserWarning, match="left out"), pytest.raises(ArcmaskError, match="no sample that s can read"):
         arcmask.evaluate(str(path), evaluator="small", bad_lines="skip")

@@ -174,9 +174,10 @@ def evaluate_set(
         token_lists = tokenizer.encode_batch(texts)
     if token_lists is not None:
         scores["entropy"] = scoring.entropy_score(token_lists, name or _OWN_TOKENS, seed)
-    for n in (1, 2, 3):
-        scores[f"distinct_{n}"] = scoring.distinct_score(texts, n, seed)
-    scores["repetition"] = scoring.repetition_score(texts, seed)
+    if evaluator is None or evaluator.own_tokenizer is None:  # a sequence has no words
+        for n in (1, 2, 3):
+            scores[f"distinct_{n}"] = scoring.distinct_score(texts, n, seed)
+        scores["repetition"] = scoring.repetition_score(texts, seed)
     if reference_words is not None:
         scores["real_word_rate"] = scoring.real_word_score(texts, reference_words, seed)
     if neighbours is not None:
