@@ -41,6 +41,32 @@ def test_quality_at_equal_diversity_is_the_distance_from_the_line_through_plain_
     assert beyond_line((0.2, 0.05), plain) == pytest.approx(-0.05)
 
 
+def test_the_lines_of_the_trained_models_are_ordered_alike_at_every_spread_that_the_page_names(scripts):
+    antibody = scripts("antibody")
+    pairs = [pair for pair in antibody.PAIRS if not set(pair).isdisjoint(antibody.TRAINED)]
+    for arm, other in pairs:
+        signs = set()
+        for antibody.SPREAD in (0.30, 0.34, 0.38, 0.42):
+            signs.add(antibody.at_spread(arm, antibody.seeds()) < antibody.at_spread(other, antibody.seeds()))
+        assert len(signs) == 1, (arm, other)
+
+
+def test_plain_samples_are_as_near_to_their_line_as_the_page_says(scripts):
+    tables, beyond_line = scripts("factorial_tables"), scripts("measured").beyond_line
+    for model, most in (("sotu-tiny", 2.4), ("antiberty", 0.017)):
+        arms = [f"none {temperature}" for temperature in tables.TEMPERATURES]
+        seeds = tables.seeds_of("generation", model, [f" {arm}" for arm in arms])
+        points = [tables.pooled(model, arm, seeds, tables.DIVERSITY[model]) for arm in arms]
+        assert max(abs(beyond_line(point, points)) for point in points) == pytest.approx(most, rel=0.03)
+
+
+def test_half_of_the_gains_with_fitted_weights_are_uncertain_as_the_page_says(scripts):
+    tables, jackknife = scripts("factorial_tables"), scripts("measured").jackknife
+    gains = tables.gain("sotu-tiny", "tuned", True)
+    found = [jackknife(lambda seeds, n=n: gains(seeds)[n], range(5)) for n in tables.OPERATORS.values()]
+    assert sum(one.value < one.half_width for one in found) == len(found) / 2
+
+
 def test_the_jackknife_of_a_mean_is_the_t_interval(scripts):
     values = [0.3, -0.1, 0.4, 0.2, 0.25]
     estimate = scripts("measured").jackknife(lambda seeds: float(np.mean([values[seed] for seed in seeds])), range(5))

@@ -92,11 +92,12 @@ def test_samples_of_other_prompts_are_not_continued(chain_model, prompts, tmp_pa
 
 
 BAD = {
-    "AC[MASK]\nhello [MASK]\n": "prompt 2 of {}: 'hello _' has 'h' at position 1, but the tokenizer residues knows",
-    "ACB[MASK]\n": "prompt 1 of {}: 'ACB_' has 'B' at position 3, but the tokenizer residues knows only ACD",
+    "AC[MASK]\nhello [MASK]\n": "prompt 2 of {}: 'hello \u25a1' has 'h' at position 1, but the tokenizer residues",
+    "ACB[MASK]\n": "prompt 1 of {}: 'ACB\u25a1' has 'B' at position 3, but the tokenizer residues knows only ACD",
     "AC[MASK]\n\n": "prompt 2 of {} is empty; give its symbols, and [MASK] for each hole",
     "": "{} holds no prompts",
     f"{'A' * 39}[MASK]\n": "prompt 1 of {}: the length is 42, but the model takes at most 40 positions",
+    "AC[MASK]_D\n": "prompt 1 of {}: 'AC\u25a1_D' has '_' at position 4, but the tokenizer residues knows",
     ">1\nA[MASK]\n": "prompt 1 of {}: '>1' has '>' at position 1, but the tokenizer residues knows only ACDEF",
     "A[MASK]\nACD\n": "prompt 2 of {}: the prompt has no [MASK], so there is nothing to fill in; write one for each",
     "A[MASK]\n" * 4: "{} has 4 prompts, but the number of samples is 3; give one or more for each prompt",
@@ -126,8 +127,8 @@ def test_a_prompt_that_is_no_sequence_is_refused_in_a_sentence(chain_model, tmp_
         ),
         (
             ["--prompt", "AC[MASK][MASK]Dd"],
-            "'AC__Dd' has 'd' at position 6, but the tokenizer residues knows only ACDEFGHIKLMNPQRSTVWY; write capital "
-            "letters",
+            "'AC\u25a1\u25a1Dd' has 'd' at position 6, but the tokenizer residues knows only ACDEFGHIKLMNPQRSTVWY; "
+            "write capital letters",
         ),
         (["--prompt", "ACD"], "the prompt has no [MASK], so there is nothing to fill in; write one for each symbol"),
         (

@@ -36,6 +36,7 @@ _GPT2_FILES = {
     "vocab.bpe": "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5",
 }
 RESIDUES = "ACDEFGHIKLMNPQRSTVWY"
+FASTA = "; give bare sequences in place of FASTA"  # the end of an error for texts that begin with >
 _SYMBOLS = " abcdefghijklmnopqrstuvwxyz"
 _DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 # The characters by which byte-level vocabularies write bytes.
@@ -218,7 +219,7 @@ def check_symbols(text: str, symbols: str, reader: str, *, hole: str = "", advic
     at = next(index for index, character in enumerate(text) if character not in symbols + hole)
     excerpt = text if len(text) <= 20 else text[max(0, at - 10) : at + 10]
     hint = "write capital letters" if text[at].upper() in symbols else advice
-    hint = f"; {'give bare sequences in place of FASTA' if text.startswith('>') else hint}".removesuffix("; ")
+    hint = FASTA if text.startswith(">") else hint and f"; {hint}"
     raise ArcmaskError(f"{excerpt!r} has {text[at]!r} at position {at + 1}, but {reader} knows only {symbols}{hint}")
 
 

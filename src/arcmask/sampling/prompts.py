@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from arcmask.data.tokenizers import check_symbols
+from arcmask.data.tokenizers import FASTA, check_symbols
 from arcmask.errors import ArcmaskError
 from arcmask.model import Denoiser
 from arcmask.rows import PaddedRows, Rows
@@ -19,6 +19,7 @@ from arcmask.sampling.sample_file import read_samples
 from arcmask.settings.sample import SampleConfig
 
 HOLE = "[MASK]"
+_SHOWN_HOLE = "\N{WHITE SQUARE}"  # in errors, where a hole counts as one position
 Prompt = str | Sequence[int] | Tensor
 
 
@@ -153,7 +154,7 @@ def open_prompts(config: SampleConfig) -> Prompts | None:
         return None
     prompts = Prompts(config.prompts)
     if len(prompts.texts) > config.num:
-        hint = "; give bare sequences in place of FASTA" if prompts.texts[0].startswith(">") else ""
+        hint = FASTA if prompts.texts[0].startswith(">") else ""
         raise ArcmaskError(
             f"{config.prompts} has {len(prompts.texts)} prompts, but the number of samples is {config.num}; give one "
             f"or more for each prompt{hint}"
@@ -179,8 +180,8 @@ def _encode(denoiser: Any, prompt: str) -> list[int]:
         raise ArcmaskError("the model has no tokenizer; give the prompt as ids")
     pieces = re.split("|".join(map(re.escape, {HOLE, tokenizer.mask_token})), prompt)
     if tokenizer.symbols is not None:  # the whole prompt, so that the position is that in the sequence
-        advice = f"write {HOLE} for a symbol to fill in"
-        check_symbols("_".join(pieces), tokenizer.symbols, f"the tokenizer {tokenizer.name}", hole="_", advice=advice)
+        reader, advice = f"the tokenizer {tokenizer.name}", f"write {HOLE} for a symbol to fill in"
+        check_symbols(_SHOWN_HOLE.join(pieces), tokenizer.symbols, reader, hole=_SHOWN_HOLE, advice=advice)
     if tokenizer.mask_takes_space:
         pieces = [*(piece.rstrip(" ") for piece in pieces[:-1]), pieces[-1]]
     first, *others = [tokenizer.encode(piece) if piece else [] for piece in pieces]
